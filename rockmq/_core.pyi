@@ -1,0 +1,240 @@
+"""The native core: what happens once per message, and nothing else.
+
+The core knows buffers and files. It opens no socket, decides no policy, starts no thread and calls no Python class of
+ours. Times are milliseconds since the epoch and always handed in; the core never asks a clock. A *position* is a physical
+offset in the commit log, an *offset* an index in a consume queue. A *host* is the wire form of an address: 4 or 16 bytes
+of IP and a big-endian 32-bit port, so 8 or 20 bytes.
+
+Only `rockmq.protocol.codec`, `rockmq.remoting.connection` and `rockmq.store` import this module.
+"""
+
+from collections.abc import Iterable
+from typing import TypeAlias, final
+
+from typing_extensions import Buffer
+
+__version__: str
+
+class StoreError(Exception):
+    """A store directory that can't be opened or a file operation that failed; the text names the file."""
+
+Command: TypeAlias = tuple[
+    int,  # code of the request or response
+    str,  # language, by its name ("JAVA", "GO", …; "OTHER" when unknown)
+    int,  # version ordinal of the sender
+    int,  # opaque
+    int,  # flag: bit 0 response, bit 1 one-way
+    int,  # serializer: 0 JSON, 1 ROCKETMQ
+    str | None,  # remark
+    dict[str, str],  # extFields; numbers and booleans given as text, null dropped; empty when there are none
+    bytes,  # body, empty when there is none
+]
+Fed: TypeAlias = tuple[
+    bytes,  # encoded replies of the ordinary sends in this chunk, back to back
+    int,  # the position behind the last record appended by this chunk; 0 when it appended none
+    list[Command],  # every frame the lane didn't answer itself, in order of arrival
+    list[tuple[str, int]],  # watched (topic, queue id) that got messages from this chunk
+    str | None,  # why the connection must be closed (a frame that can't be trusted), or None
+]
+Record: TypeAlias = tuple[
+    int,  # total size in bytes
+    int,  # body CRC as stored
+    int,  # queue id
+    int,  # flag
+    int,  # queue offset
+    int,  # position
+    int,  # sysFlag
+    int,  # born timestamp
+    bytes,  # born host
+    int,  # store timestamp
+    bytes,  # store host
+    int,  # reconsume times
+    int,  # prepared transaction offset
+    bytes,  # body as stored
+    str,  # topic
+    bytes,  # properties text
+]
+Text: TypeAlias = tuple[bytes | None, bytes, bytes]
+"""An Arrow string or binary column: validity bitmap (None: no nulls), int32 offsets (n + 1), data."""
+
+@final
+class Slice(Buffer):
+    """A read-only piece of a mapped log file, by the buffer protocol; the mapping lives as long as the slice."""
+    def __len__(self) -> int: ...
+
+@final
+class Store:
+    """A commit log and its consume queues, which follow it in log order.
+
+    `queue_file_size` is in bytes and a multiple of 20. `store_host` is the advertised address stamped on records.
+    `log_files` are named by their first position in 20 digits and all `log_file_size` long.
+    Raises StoreError when the directory can't be used: a file of another size, a gap between files.
+    Opening reads names and sizes only; call `recover` before anything else.
+    """
+
+    def __init__(
+        self,
+        commit_log: str,
+        consume_queue: str,
+        *,
+        log_file_size: int,
+        queue_file_size: int,
+        store_host: bytes,
+        max_message_size: int,
+        region: str,
+        trace_on: bool,
+        cluster: str,
+    ) -> None: ...
+    def files(self) -> list[tuple[int, int]]:
+        """(first position, store timestamp of its first record, or -1 when that isn't a valid record) of each log file."""
+    def recover(self, start: int, check_crc: bool) -> tuple[int, int]:
+        """Find the end of the log by scanning from `start` (a file's first position), and make the queues agree with it.
+
+        Every record is put again into its queue (a put that is already there changes nothing). The scan ends at the first
+        record that isn't whole: wrong magic, size, position or CRC. What lies behind is removed from disk: log bytes are
+        zeroed, later log files deleted, queue entries at or behind the end zeroed. Returns (end position, records seen).
+        Releases the GIL.
+        """
+    def close(self) -> None:
+        """Flush log and queues, drop the maps, delete a prepared file that was never used. Idempotent."""
+
+    # What the lane may do by itself
+    def set_ordinary(self, topic: str, write_queues: int, multi_tag: bool) -> None:
+        """Let lanes append plain messages of `topic` to queues 0 … write_queues - 1 without asking."""
+    def clear_ordinary(self, topic: str) -> None: ...
+    def set_writable(self, writable: bool) -> None:
+        """False makes every lane hand all sends to Python, and `append` raise StoreError."""
+
+    # Appending
+    def append(
+        self,
+        topic: str,
+        queue_id: int,
+        body: bytes,
+        properties: bytes,
+        *,
+        now: int,
+        born_host: bytes,
+        born_timestamp: int,
+        flag: int = 0,
+        sys_flag: int = 0,
+        reconsume_times: int = 0,
+        prepared_transaction_offset: int = 0,
+    ) -> tuple[int, int, int, bool]:
+        """Append one record as given: (position, size, queue offset, whether the queue is watched).
+
+        V2 when the topic is over 127 bytes; host bits of sysFlag are set here. Prepared and rollback records (sysFlag bits
+        0xC = 4 or 12) get queue offset 0 and no queue entry. Properties are stored as given.
+        """
+    def append_batch(
+        self,
+        topic: str,
+        queue_id: int,
+        body: bytes,
+        *,
+        now: int,
+        born_host: bytes,
+        born_timestamp: int,
+        sys_flag: int = 0,
+        reconsume_times: int = 0,
+    ) -> tuple[list[int], int, int, bool]:
+        """Append a client batch body: (positions, end position, first queue offset, watched). ValueError names a bad field.
+
+        All or nothing: the batch goes into one file, and nothing is appended when a part of it is malformed.
+        """
+
+    # Durability
+    @property
+    def min_position(self) -> int: ...
+    @property
+    def max_position(self) -> int:
+        """Where the next record goes."""
+    @property
+    def flushed_position(self) -> int: ...
+    @property
+    def appended(self) -> tuple[int, int]:
+        """(messages, bytes) appended since the store was opened."""
+    def flush(self) -> int:
+        """Force the log to disk up to where it was on entry and return that position. Releases the GIL; one caller at a time."""
+    def flush_queues(self, force: bool) -> tuple[int, int]:
+        """Write queue entries held in memory to their files (and fsync them when `force`): (position, store timestamp)
+        such that the queue entries of all records below that position are written. Releases the GIL; one caller at a time.
+        """
+    def prepare_next_file(self) -> bool:
+        """Create and map the file behind the last one if it isn't there; True when it was made. Releases the GIL."""
+    def delete_files_below(self, position: int) -> list[str]:
+        """Delete log files that end at or below `position` (never the last), raise queue minima to match; their paths."""
+
+    # Reading
+    def queues(self) -> list[tuple[str, int, int, int]]:
+        """(topic, queue id, min offset, max offset) of every queue that exists."""
+    def queue_bounds(self, topic: str, queue_id: int) -> tuple[int, int] | None:
+        """(min offset, max offset = next offset to be written), None when the queue doesn't exist."""
+    def delete_queues(self, topic: str) -> None:
+        """Forget the queues of `topic` and delete their files."""
+    def get(
+        self,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        count_max: int,
+        bytes_max: int,
+        limit: int,
+        tag_codes: Iterable[int] | None,
+    ) -> tuple[int, int, int, int, int, list[bytes | Slice]]:
+        """Read messages from `offset` on: (status, next offset, min offset, max offset, count, buffers).
+
+        Only records that end at or below position `limit` are seen; the first one behind it is the queue's end for this
+        call. At most `count_max` messages and `bytes_max` bytes, but always one message. `tag_codes` are Java hash codes
+        of tags, None takes everything. At most max(800, count_max) entries are examined. Status values are those of
+        `rockmq.store.GetStatus`. Neighbouring records come as one buffer; short runs are copied together, long ones are
+        slices of the mapped file.
+        """
+    def read(self, position: int) -> bytes | None:
+        """The whole record at `position`, None when there is none (checked: magic, size, embedded position)."""
+    def store_timestamp(self, topic: str, queue_id: int, offset: int) -> int:
+        """When the message was stored; -1 when it isn't there."""
+    def offset_by_time(self, topic: str, queue_id: int, timestamp: int, upper: bool) -> int:
+        """The queue offset for a time, by `rockmq` spec of Apache 5.x `BoundaryType` LOWER (upper=False) or UPPER; 0 without a queue."""
+    def watch(self, topic: str, queue_id: int) -> None:
+        """Report this queue's next arrival once (in `Fed` or by `append`); reporting ends the watch."""
+
+@final
+class Lane:
+    """Cuts one connection's byte stream into frames and, with a store, appends ordinary sends itself.
+
+    A send is ordinary when its code is 10, 310 or 320, its topic was given to `set_ordinary`, the store is writable, the
+    queue id is in range, sizes are within bounds, the header is complete and numeric, and the properties ask for nothing
+    special (no TRAN_MSG=true, DELAY, TIMER_*, POP_CK, INNER_*, __CRC32#, `__RMQ.TRANSIENT.` prefix, MSG_REGION, TRACE_ON,
+    CLUSTER). Anything else is handed over as a command, so that Python gives the error its words.
+    `peer` is the host stamped as born host. `frame_size_max` counts the whole frame with its first word.
+    """
+
+    def __init__(self, store: Store | None, peer: bytes, frame_size_max: int) -> None: ...
+    def feed(self, chunk: Buffer, now: int) -> Fed:
+        """Take what arrived. After a reason to close was returned every later call returns it again."""
+    @property
+    def buffered(self) -> int:
+        """Bytes of an unfinished frame held."""
+
+def encode_frame(
+    serializer: int, code: int, opaque: int, flag: int, remark: str | None, fields: dict[str, str], body: bytes
+) -> bytes:
+    """One frame with language PYTHON and our version ordinal. For a body that is sent apart use `frame_head`."""
+
+def frame_head(
+    serializer: int, code: int, opaque: int, flag: int, remark: str | None, fields: dict[str, str], body_size: int
+) -> bytes:
+    """The frame up to, and not with, a body of `body_size` bytes that follows."""
+
+def decode_records(data: Buffer) -> list[Record]:
+    """Cut stored records (V1 and V2). ValueError tells the byte at which the data stops making sense."""
+
+def decode_columns(data: Buffer) -> dict[str, bytes | Text]:
+    """Stored records as Arrow buffers, native byte order.
+
+    int64: queueOffset, commitLogOffset, bornTimestamp, storeTimestamp (ms); int32: queueId, flag, sysFlag, reconsumeTimes.
+    Text: topic, msgId (UNIQ_KEY, else the offset id), keys, tags, shardingKey (null when absent), bornHost ("ip:port"),
+    body (as stored, may be compressed: see sysFlag). The properties map: `propertiesOffsets` (int32, n + 1) over
+    `propertiesKeys` and `propertiesValues` (Text). `rows` is the number of rows as 8 bytes. ValueError as decode_records.
+    """

@@ -1,0 +1,51 @@
+"""Small documents on disk that are never seen half-written.
+
+Apache keeps the last good text beside the new one (`ConfigManager`, `MixAll.string2File`): `X` and `X.bak`. Saving here
+writes `X.tmp`, forces it, keeps the old `X` as `X.bak`, and renames; so at every moment `X` or `X.bak` is whole.
+"""
+
+import contextlib
+import os
+from pathlib import Path
+
+
+def save(path: Path, text: str) -> None:
+    """Replace the document atomically and durably. Raises OSError; the old document stays then."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fresh = path.with_name(path.name + ".tmp")
+    with open(fresh, "w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    backup = path.with_name(path.name + ".bak")
+    if path.exists():
+        # A link and a rename leave no moment without X, unlike renaming X itself away.
+        second = path.with_name(path.name + ".bak.tmp")
+        with contextlib.suppress(FileNotFoundError):
+            second.unlink()
+        os.link(path, second)
+        os.replace(second, backup)
+    os.replace(fresh, path)
+    sync_directory(path.parent)
+
+
+def candidates(path: Path) -> list[tuple[Path, str]]:
+    """The texts to try in order: the document, then its backup; missing and empty ones left out."""
+    found = []
+    for each in (path, path.with_name(path.name + ".bak")):
+        try:
+            text = each.read_text(encoding="utf-8")
+        except FileNotFoundError:
+            continue
+        if text.strip():
+            found.append((each, text))
+    return found
+
+
+def sync_directory(directory: Path) -> None:
+    """Make names in a directory durable."""
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,71 @@
+"""Tasks with an owner: a group that starts background work, reports a failure, and stops it in reverse order."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Coroutine
+from types import TracebackType
+from typing import Any
+
+log = logging.getLogger(__name__)
+
+
+class Tasks:
+    """Owns background tasks from start to `close`.
+
+    A task that ends with an exception is logged at once and handed to `on_failure`, so that nothing dies unseen.
+    `close` cancels the tasks in reverse order of their start and waits for each.
+    """
+
+    def __init__(self, on_failure: Callable[[BaseException], None] | None = None) -> None:
+        self._tasks: list[asyncio.Task[Any]] = []
+        self._on_failure = on_failure
+
+    def start(self, work: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]:
+        task = asyncio.create_task(work, name=name)
+        self._tasks.append(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    def every(
+        self, seconds: float, work: Callable[[], Awaitable[object] | object], name: str, *, first: float | None = None
+    ) -> None:
+        """Call `work` every so many seconds (the first time after `first`, else `seconds`); an exception is logged and
+        the next turn tries again."""
+        self.start(_repeat(seconds, work, name, seconds if first is None else first), name)
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        if task in self._tasks:
+            self._tasks.remove(task)
+        if task.cancelled():
+            return
+        error = task.exception()
+        if error is not None:
+            log.error("task %s failed", task.get_name(), exc_info=error)
+            if self._on_failure is not None:
+                self._on_failure(error)
+
+    async def close(self) -> None:
+        for task in reversed(self._tasks.copy()):
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    async def __aenter__(self) -> "Tasks":
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+
+async def _repeat(seconds: float, work: Callable[[], Awaitable[object] | object], name: str, first: float) -> None:
+    await asyncio.sleep(first)
+    while True:
+        try:
+            result = work()
+            if isinstance(result, Awaitable):
+                await result
+        except Exception:
+            # The next turn is the retry; whatever must not be retried reports through its own channel.
+            log.exception("%s failed; next try in %s s", name, seconds)
+        await asyncio.sleep(seconds)

@@ -1,0 +1,1 @@
+"""JSON bodies, by subject. A field's default is what Java leaves out or assumes."""

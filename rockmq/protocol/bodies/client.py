@@ -1,0 +1,62 @@
+"""What clients send in bodies: heartbeats, locks; and what they get about each other (spec 4.4)."""
+
+from msgspec import field
+
+from rockmq.protocol.bodies.common import Body, Connection, MessageQueue, SubscriptionData
+
+
+class ProducerData(Body, kw_only=True):
+    group_name: str
+
+
+class ConsumerData(Body, kw_only=True):
+    group_name: str
+    consume_type: str = "CONSUME_PASSIVELY"
+    message_model: str = "CLUSTERING"
+    consume_from_where: str = "CONSUME_FROM_LAST_OFFSET"
+    subscription_data_set: list[SubscriptionData] = field(default_factory=list)
+    unit_mode: bool = False
+
+
+class HeartbeatData(Body, kw_only=True):
+    """`heartbeat_fingerprint` and `without_sub` belong to heartbeat V2: see protocol spec 4.4."""
+
+    client_id: str = field(name="clientID")
+    producer_data_set: list[ProducerData] = field(default_factory=list)
+    consumer_data_set: list[ConsumerData] = field(default_factory=list)
+    heartbeat_fingerprint: int = 0
+    without_sub: bool = False
+
+
+class ConsumerList(Body, kw_only=True):
+    consumer_id_list: list[str] = field(default_factory=list)
+
+
+class LockBatchBody(Body, kw_only=True):
+    consumer_group: str
+    client_id: str
+    only_this_broker: bool = False
+    mq_set: list[MessageQueue] = field(default_factory=list)
+
+
+class LockedQueues(Body, kw_only=True):
+    queues: list[MessageQueue] = field(default_factory=list, name="lockOKMQSet")
+
+
+class CheckClientBody(Body, kw_only=True):
+    client_id: str
+    group: str
+    namespace: str | None = None
+    subscription_data: SubscriptionData
+
+
+class ConsumerConnections(Body, kw_only=True):
+    connection_set: list[Connection]
+    subscription_table: dict[str, SubscriptionData]
+    consume_type: str
+    message_model: str
+    consume_from_where: str
+
+
+class ProducerConnections(Body, kw_only=True):
+    connection_set: list[Connection]

@@ -1,0 +1,77 @@
+"""What administrators ask a broker (spec 5.1)."""
+
+from msgspec import field
+
+from rockmq.protocol.codes import RequestCode
+from rockmq.protocol.header import Group, Header, Int, Topic, TopicHeader, request
+
+
+@request(RequestCode.UPDATE_AND_CREATE_TOPIC)
+class CreateTopic(TopicHeader, kw_only=True):
+    topic: Topic
+    default_topic: str
+    read_queue_nums: Int
+    write_queue_nums: Int
+    perm: Int
+    topic_filter_type: str = "SINGLE_TAG"
+    topic_sys_flag: Int | None = None
+    order: bool = False
+    attributes: str | None = None
+    force: bool | None = None
+
+
+class AllTopicConfigResponse(Header):
+    total_topic_num: Int | None = None
+
+
+@request(RequestCode.GET_ALL_TOPIC_CONFIG, AllTopicConfigResponse)
+class GetAllTopicConfig(Header, kw_only=True):
+    """4.x sends no field; 5.x pages with `topic_seq`."""
+
+    topic_seq: Int | None = None
+    data_version: str | None = None
+    max_topic_num: Int | None = None
+
+
+@request(RequestCode.GET_TOPIC_CONFIG)
+class GetTopicConfig(TopicHeader, kw_only=True):
+    topic: Topic
+
+
+@request(RequestCode.GET_TOPIC_STATS_INFO)
+class GetTopicStats(TopicHeader, kw_only=True):
+    topic: Topic
+
+
+@request(RequestCode.GET_CONSUME_STATS)
+class GetConsumeStats(TopicHeader, kw_only=True):
+    consumer_group: Group
+    topic: Topic | None = None
+    topic_list: str | None = None
+
+
+@request(RequestCode.GET_BROKER_RUNTIME_INFO)
+class GetBrokerRuntimeInfo(Header):
+    pass
+
+
+@request(RequestCode.GET_CONSUMER_CONNECTION_LIST)
+class GetConsumerConnections(TopicHeader, kw_only=True):
+    consumer_group: Group
+
+
+@request(RequestCode.GET_PRODUCER_CONNECTION_LIST)
+class GetProducerConnections(TopicHeader, kw_only=True):
+    producer_group: Group
+
+
+@request(RequestCode.DELETE_TOPIC_IN_BROKER)
+class DeleteTopic(TopicHeader, kw_only=True):
+    topic: Topic
+
+
+@request(RequestCode.GET_CONSUMER_RUNNING_INFO)
+class GetConsumerRunningInfo(TopicHeader, kw_only=True):
+    consumer_group: Group
+    client_id: str
+    jstack_enable: bool = field(default=False)

@@ -1,0 +1,62 @@
+"""Both kinds of message id (MessageDecoder.java, MessageClientIDSetter.java; protocol spec, 7.6).
+
+Offset id, given by the broker: store host (IP and 32-bit port) and 64-bit position, in upper-case hex; 32 digits with IPv4,
+56 with IPv6. Unique id, given by the client: IP (4 or 16 bytes), low 16 bits of the process id, 32 bits that tell runtimes
+of one process apart, milliseconds since the start of the local month, and a 16-bit counter; same lengths.
+"""
+
+import itertools
+import os
+import secrets
+import struct
+import time
+from datetime import datetime
+
+from rockmq.base.address import from_bytes
+from rockmq.base.errors import ProtocolError
+
+
+def offset_id(store_host: bytes, position: int) -> str:
+    return (store_host + struct.pack(">q", position)).hex().upper()
+
+
+def parse_offset_id(text: str) -> tuple[str, int, int]:
+    """(ip, port, position). Raises ProtocolError."""
+    try:
+        raw = bytes.fromhex(text)
+    except ValueError:
+        raw = b""
+    if len(raw) not in (16, 28):
+        raise ProtocolError(f"{text!r} is not an offset message id: expected 32 or 56 hex digits")
+    ip, port = from_bytes(raw[:-8])
+    return ip, port, int.from_bytes(raw[-8:], "big")
+
+
+class UniqueIds:
+    """Makes unique ids; one instance per client address."""
+
+    def __init__(self, ip: bytes) -> None:
+        self._ip = ip
+        self._process = -1
+        self._counter = itertools.count()
+        self._month_end = 0.0
+        self._month_start = 0.0
+        self._prefix = b""
+
+    def make(self) -> str:
+        now = time.time()
+        if os.getpid() != self._process:
+            # After a fork the child must not repeat its parent's ids.
+            self._process = os.getpid()
+            self._prefix = self._ip + struct.pack(">H", self._process & 0xFFFF) + secrets.token_bytes(4)
+        if not self._month_start <= now < self._month_end:
+            self._month_start, self._month_end = _month(now)
+        since = int((now - self._month_start) * 1000) & 0xFFFF_FFFF
+        return (self._prefix + struct.pack(">IH", since, next(self._counter) & 0xFFFF)).hex().upper()
+
+
+def _month(now: float) -> tuple[float, float]:
+    """The local month that `now` is in, as (start, end) in seconds since the epoch."""
+    start = datetime.fromtimestamp(now).astimezone().replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+    following = start.replace(year=start.year + start.month // 12, month=start.month % 12 + 1)
+    return start.timestamp(), following.timestamp()

@@ -1,0 +1,154 @@
+"""Messages as clients see them, and the two body layouts that carry them (MessageDecoder.java; spec 4.1, 7.5).
+
+Stored record (V1): size, magic, body CRC, queue id, flag (i32 each), queue offset, position (i64), sysFlag (i32), born
+timestamp (i64), born host, store timestamp (i64), store host, reconsume times (i32), prepared transaction offset (i64),
+body (i32 length), topic (i8 length; i16 in V2), properties (i16 length). Decoding is the core's.
+Client batch: for each message size, magic 0, CRC 0, flag (i32 each), body (i32 length), properties (i16 length).
+"""
+
+import struct
+import zlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from rockmq.base import address
+from rockmq.base.errors import ProtocolError
+from rockmq.protocol import ids, properties
+from rockmq.protocol.codec import decode_records
+from rockmq.protocol.compression import decompress
+
+
+@dataclass(slots=True)
+class Message:
+    """A message to send. `keys` are indexed words, `tag` is what consumers filter by, `properties` are the user's own."""
+
+    topic: str
+    body: bytes
+    tag: str | None = None
+    keys: Sequence[str] | str = ()
+    properties: dict[str, str] = field(default_factory=dict)
+    flag: int = 0
+
+    def all_properties(self) -> dict[str, str]:
+        """The user's properties with tag and keys as the properties they travel in."""
+        found = dict(self.properties)
+        if self.tag:
+            found[properties.TAGS] = self.tag
+        if self.keys:
+            found[properties.KEYS] = self.keys if isinstance(self.keys, str) else " ".join(self.keys)
+        return found
+
+
+@dataclass(slots=True, kw_only=True)
+class StoredMessage:
+    """A message that a broker stored (MessageExt.java). Times are milliseconds since the epoch; `position` is its
+    physical offset in the commit log of the broker at `store_host`; the body is decompressed."""
+
+    topic: str
+    broker_name: str
+    queue_id: int
+    queue_offset: int
+    position: int
+    body: bytes
+    properties: dict[str, str]
+    flag: int
+    sys_flag: int
+    born_timestamp: int
+    born_host: bytes
+    store_timestamp: int
+    store_host: bytes
+    reconsume_times: int
+    prepared_transaction_offset: int
+    size: int
+
+    @property
+    def msg_id(self) -> str:
+        """The producer's unique id, else the offset id."""
+        return self.properties.get(properties.UNIQ_KEY) or self.offset_id
+
+    @property
+    def offset_id(self) -> str:
+        return ids.offset_id(self.store_host, self.position)
+
+    @property
+    def tag(self) -> str | None:
+        return self.properties.get(properties.TAGS)
+
+    @property
+    def keys(self) -> list[str]:
+        return self.properties.get(properties.KEYS, "").split()
+
+    @property
+    def born_address(self) -> str:
+        return address.join(*address.from_bytes(self.born_host))
+
+
+def decode_stored(data: bytes, broker_name: str = "", *, check_crc: bool = False) -> list[StoredMessage]:
+    """The messages in a pull response's body. Raises ProtocolError."""
+    try:
+        records = decode_records(data)
+    except ValueError as error:
+        raise ProtocolError(f"stored messages: {error}") from None
+    messages = []
+    for record in records:
+        (size, crc, queue_id, flag, queue_offset, position, sys_flag, born_timestamp, born_host, store_timestamp) = record[
+            :10
+        ]
+        store_host, reconsume_times, prepared, body, topic, text = record[10:]
+        if check_crc and zlib.crc32(body) & 0x7FFF_FFFF != crc:
+            raise ProtocolError(f"body of the message at position {position} fails its CRC")
+        messages.append(
+            StoredMessage(
+                topic=topic,
+                broker_name=broker_name,
+                queue_id=queue_id,
+                queue_offset=queue_offset,
+                position=position,
+                body=decompress(sys_flag, body),
+                properties=properties.decode(text),
+                flag=flag,
+                sys_flag=sys_flag,
+                born_timestamp=born_timestamp,
+                born_host=born_host,
+                store_timestamp=store_timestamp,
+                store_host=store_host,
+                reconsume_times=reconsume_times,
+                prepared_transaction_offset=prepared,
+                size=size,
+            )
+        )
+    return messages
+
+
+def encode_batch(messages: Iterable[tuple[int, bytes, bytes]]) -> bytes:
+    """A batch body from (flag, body, properties text) of each message."""
+    parts = []
+    for flag, body, text in messages:
+        size = 4 * 5 + len(body) + 2 + len(text)
+        parts.append(struct.pack(">iiiii", size, 0, 0, flag, len(body)) + body + struct.pack(">h", len(text)) + text)
+    return b"".join(parts)
+
+
+def decode_batch(data: bytes) -> list[tuple[int, bytes, bytes]]:
+    """(flag, body, properties text) of each message in a batch body. Raises ProtocolError naming the bad field."""
+    messages: list[tuple[int, bytes, bytes]] = []
+    at = 0
+    while at < len(data):
+        if len(data) - at < 20:
+            raise ProtocolError(f"batch: message {len(messages)} is cut off in its head")
+        size, _magic, _crc, flag, body_size = struct.unpack_from(">iiiii", data, at)
+        body_at = at + 20
+        if body_size < 0 or body_at + body_size + 2 > len(data):
+            raise ProtocolError(
+                f"batch: message {len(messages)} has body length {body_size}, {len(data) - body_at} bytes follow"
+            )
+        (text_size,) = struct.unpack_from(">h", data, body_at + body_size)
+        text_at = body_at + body_size + 2
+        if text_size < 0 or text_at + text_size > len(data):
+            raise ProtocolError(f"batch: message {len(messages)} has properties length {text_size}")
+        end = text_at + text_size
+        if size != end - at:
+            raise ProtocolError(f"batch: message {len(messages)} has total size {size}, its parts have {end - at}")
+        messages.append((flag, data[body_at : body_at + body_size], data[text_at:end]))
+        at = end
+    return messages

@@ -1,0 +1,82 @@
+"""Names of topics and groups: what is legal, what is the system's (TopicValidator.java, MixAll.java; spec 7.7)."""
+
+import re
+
+RETRY_PREFIX = "%RETRY%"
+DLQ_PREFIX = "%DLQ%"
+SYSTEM_PREFIX = "rmq_sys_"
+TEMPLATE = "TBW102"
+SCHEDULE = "SCHEDULE_TOPIC_XXXX"
+TRANSACTION_HALF = "RMQ_SYS_TRANS_HALF_TOPIC"
+TRANSACTION_OP = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
+TRANSACTION_CHECK_MAX = "TRANS_CHECK_MAX_TIME_TOPIC"
+TRACE = "RMQ_SYS_TRACE_TOPIC"
+SELF_TEST = "SELF_TEST_TOPIC"
+BENCHMARK = "BenchmarkTest"
+OFFSET_MOVED = "OFFSET_MOVED_EVENT"
+
+SYSTEM = frozenset(
+    {
+        TEMPLATE,
+        SCHEDULE,
+        BENCHMARK,
+        TRANSACTION_HALF,
+        TRANSACTION_OP,
+        TRANSACTION_CHECK_MAX,
+        TRACE,
+        SELF_TEST,
+        OFFSET_MOVED,
+        "CHECKPOINT_TOPIC",
+    }
+)
+SEND_FORBIDDEN = frozenset({SCHEDULE, TRANSACTION_HALF, TRANSACTION_OP, TRANSACTION_CHECK_MAX, SELF_TEST, OFFSET_MOVED})
+SYSTEM_GROUPS = (
+    "TOOLS_CONSUMER",
+    "FILTERSRV_CONSUMER",
+    "SELF_TEST_C_GROUP",
+    "CID_ONS-HTTP-PROXY",
+    "CID_ONSAPI_PULL",
+    "CID_ONSAPI_PERMISSION",
+    "CID_ONSAPI_OWNER",
+    "CID_RMQ_SYS_TRANS",
+)
+TOPIC_SIZE_MAX = 127
+RETRY_TOPIC_SIZE_MAX = 255
+GROUP_SIZE_MAX = 120
+_LEGAL = re.compile(r"[%|a-zA-Z0-9_-]+")
+
+
+def is_system(topic: str) -> bool:
+    return topic in SYSTEM or topic.startswith(SYSTEM_PREFIX)
+
+
+def is_retry(topic: str) -> bool:
+    return topic.startswith(RETRY_PREFIX)
+
+
+def is_retry_or_dlq(topic: str) -> bool:
+    return topic.startswith((RETRY_PREFIX, DLQ_PREFIX))
+
+
+def retry_topic(group: str) -> str:
+    return RETRY_PREFIX + group
+
+
+def topic_fault(topic: str) -> str | None:
+    """Why this can't be a topic's name, or None."""
+    return _fault("topic", topic, RETRY_TOPIC_SIZE_MAX if is_retry_or_dlq(topic) else TOPIC_SIZE_MAX)
+
+
+def group_fault(group: str) -> str | None:
+    """Why this can't be a group's name, or None."""
+    return _fault("group", group, GROUP_SIZE_MAX)
+
+
+def _fault(what: str, name: str, size_max: int) -> str | None:
+    if not name:
+        return f"the {what} is empty"
+    if len(name) > size_max:
+        return f"the {what} has {len(name)} characters, the bound is {size_max}"
+    if _LEGAL.fullmatch(name) is None:
+        return f"the {what} {name!r} has characters other than % | a-z A-Z 0-9 _ -"
+    return None

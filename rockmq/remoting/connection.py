@@ -1,0 +1,212 @@
+"""One connection, either end of it.
+
+Both ends send requests on the same connection; bit 0 of the flag tells a response from a request, `opaque` which request
+it answers. Bytes go to the core's lane, which cuts frames and, on a broker, answers ordinary sends by itself.
+
+Bounds: an unfinished frame holds at most `FRAME_SIZE_MAX` bytes; while the peer doesn't read, nothing more is read from
+it (`WRITE_BUFFER_HIGH`), and over `WRITE_BUFFER_MAX` or after `stall_seconds` it is cut off.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, cast
+
+from rockmq import _core
+from rockmq.base import address
+from rockmq.base.clock import Clock
+from rockmq.base.errors import ConnectionLost, RequestTimeout
+from rockmq.protocol import codec
+from rockmq.protocol.codec import FRAME_SIZE_MAX, Command
+from rockmq.protocol.codes import name_of
+from rockmq.remoting.dispatch import Answer, Dispatcher, Streamed
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+log = logging.getLogger(__name__)
+
+WRITE_BUFFER_HIGH = 1 << 20
+WRITE_BUFFER_MAX = 64 << 20
+
+Appended = Callable[["Connection", bytes, int, list[tuple[str, int]]], None]
+"""Takes (connection, encoded replies, position behind the last append, queues to wake)."""
+
+
+class Connection(asyncio.Protocol):
+    """A connection from its start to its end. `on_close` callables run once, when it is lost."""
+
+    def __init__(
+        self,
+        dispatch: Dispatcher,
+        clock: Clock,
+        *,
+        store: "_core.Store | None" = None,
+        appended: Appended | None = None,
+        opened: "Callable[[Connection], None] | None" = None,
+    ) -> None:
+        self._dispatch = dispatch
+        self._clock = clock
+        self._store = store
+        self._appended = appended
+        self._opened = opened
+        self._pending: dict[int, asyncio.Future[Command]] = {}
+        self._opaque = 0
+        self._writable = asyncio.Event()
+        self._writable.set()
+        self._unread = 0
+        self.transport: asyncio.Transport
+        self.lost = False
+        self.peer = ""
+        """The other end as `ip:port`."""
+        self.peer_host = b""
+        self.idle_rounds = 0
+        """Sweeps since bytes went in either direction."""
+        self.stalled_rounds = 0
+        """Sweeps since the peer stopped reading."""
+        self.held_bytes = 0
+        """Bytes of replies that wait until their messages are durable."""
+        self.on_close: list[Callable[[Connection], None]] = []
+
+    # asyncio.Protocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast("asyncio.Transport", transport)
+        self.transport.set_write_buffer_limits(high=WRITE_BUFFER_HIGH)
+        name = transport.get_extra_info("peername")
+        self.peer_host = address.to_bytes(name[0], name[1])
+        self.peer = address.join(*address.from_bytes(self.peer_host))
+        self._lane = _core.Lane(self._store, self.peer_host, FRAME_SIZE_MAX)
+        if self._opened is not None:
+            self._opened(self)
+
+    def data_received(self, data: "Buffer") -> None:
+        self.idle_rounds = 0
+        replies, position, commands, arrivals, fault = self._lane.feed(data, self._clock.now_ms())
+        if position and self._appended is not None:
+            self._appended(self, replies, position, arrivals)
+        for cut in commands:
+            command = codec.from_tuple(cut)
+            if command.is_response:
+                self._answered(command)
+            else:
+                self._dispatch(command, self)
+        if fault is not None:
+            log.warning("closing the connection from %s: %s", self.peer, fault)
+            self.transport.close()
+
+    def eof_received(self) -> bool:
+        return False
+
+    def pause_writing(self) -> None:
+        self._writable.clear()
+        self.hold_reading()
+
+    def resume_writing(self) -> None:
+        self._writable.set()
+        self.stalled_rounds = 0
+        self.release_reading()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.lost = True
+        self._writable.set()
+        reason = ConnectionLost(f"the connection to {self.peer} was lost" + (f": {error}" if error else ""))
+        for future in self._pending.values():
+            if not future.done():
+                future.set_exception(reason)
+        self._pending.clear()
+        callbacks, self.on_close = self.on_close, []
+        for callback in callbacks:
+            callback(self)
+
+    # Reading is held by two independent causes: the peer doesn't read, or too much waits for the disk.
+
+    def hold_reading(self) -> None:
+        """Read no more until `release_reading` was called as often."""
+        self._unread += 1
+        if self._unread == 1 and not self.transport.is_closing():
+            self.transport.pause_reading()
+
+    def release_reading(self) -> None:
+        self._unread -= 1
+        if self._unread == 0 and not self.transport.is_closing():
+            self.transport.resume_reading()
+
+    # Writing
+
+    def write(self, data: bytes) -> None:
+        """Send bytes that are whole frames; dropped when the connection is gone, cut off when the peer lets them pile up."""
+        if self.lost or self.transport.is_closing():
+            return
+        self.idle_rounds = 0
+        self.transport.write(data)
+        if not self._writable.is_set():
+            self._check_buffer()
+
+    def _check_buffer(self) -> None:
+        waiting = self.transport.get_write_buffer_size()
+        if waiting > WRITE_BUFFER_MAX:
+            log.warning("cutting off %s: it leaves %d bytes unread, the bound is %d", self.peer, waiting, WRITE_BUFFER_MAX)
+            self.transport.abort()
+
+    def answer(self, request: Command, answer: Answer) -> None:
+        """Send a handler's answer; one-way requests get none."""
+        if answer is None or request.is_oneway or self.lost or self.transport.is_closing():
+            return
+        if isinstance(answer, Streamed):
+            self.idle_rounds = 0
+            self.transport.writelines([answer.reply.encode_head(answer.size), *cast("list[bytes]", answer.buffers)])
+            if not self._writable.is_set():
+                self._check_buffer()
+        else:
+            self.write(answer.encode())
+
+    async def drained(self) -> None:
+        """Wait until the peer has taken enough that more may be sent."""
+        await self._writable.wait()
+
+    # Requests of our own
+
+    async def invoke(self, request: Command, timeout: float) -> Command:
+        """Send a request and wait for its response; cancelling forgets just this request.
+
+        Raises ConnectionLost, RequestTimeout.
+        """
+        future = self._send_request(request)
+        try:
+            async with asyncio.timeout(timeout):
+                return await future
+        except TimeoutError:
+            text = f"no answer from {self.peer} to {name_of(request.code)} within {timeout:g} s"
+            raise RequestTimeout(text) from None
+        finally:
+            self._pending.pop(request.opaque, None)
+
+    def _send_request(self, request: Command) -> "asyncio.Future[Command]":
+        if self.lost or self.transport.is_closing():
+            raise ConnectionLost(f"the connection to {self.peer} is closed")
+        request.opaque = self._next_opaque()
+        future: asyncio.Future[Command] = asyncio.get_running_loop().create_future()
+        self._pending[request.opaque] = future
+        self.write(request.encode())
+        return future
+
+    def send_oneway(self, request: Command) -> None:
+        """Send a request that is never answered; nothing happens when the connection is gone."""
+        request.opaque = self._next_opaque()
+        request.flag |= codec.ONEWAY_FLAG
+        self.write(request.encode())
+
+    def _next_opaque(self) -> int:
+        self._opaque = (self._opaque + 1) & 0x7FFF_FFFF
+        return self._opaque
+
+    def _answered(self, response: Command) -> None:
+        future = self._pending.pop(response.opaque, None)
+        if future is not None and not future.done():
+            future.set_result(response)
+        # Otherwise the caller gave up; a late answer is nobody's.
+
+    def close(self) -> None:
+        """Close when what was written is sent."""
+        self.transport.close()
