@@ -1,0 +1,149 @@
+"""Who is connected: producers and consumers by group (ProducerManager.java, ConsumerManager.java).
+
+A client is bound to a group by its heartbeats and unbound when it says so, when its connection ends, or when it has sent no
+heartbeat for the expiry time. A change among a group's consumers is told to all of them, so that they share the queues anew.
+"""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from rockmq.base.clock import Clock
+from rockmq.protocol.bodies.client import ConsumerData
+from rockmq.protocol.bodies.common import SubscriptionData
+from rockmq.remoting.connection import Connection
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Client:
+    client_id: str
+    connection: Connection
+    language: str
+    version: int
+    seen: float
+
+
+@dataclass(slots=True)
+class ConsumerGroup:
+    """The members of a group and what they subscribed to; `fingerprint` belongs to heartbeat V2."""
+
+    name: str
+    consume_type: str
+    message_model: str
+    consume_from_where: str
+    members: dict[Connection, Client] = field(default_factory=dict)
+    subscriptions: dict[str, SubscriptionData] = field(default_factory=dict)
+    fingerprint: int = 0
+
+    def client_ids(self) -> list[str]:
+        """Each member once; a client that reconnected may hold two connections for a moment."""
+        return sorted({client.client_id for client in self.members.values()})
+
+    def subscribe(self, wanted: list[SubscriptionData]) -> bool:
+        """Take over subscriptions: newer versions replace, topics that are no longer listed go. True when topics changed."""
+        changed = False
+        for subscription in wanted:
+            held = self.subscriptions.get(subscription.topic)
+            if held is None:
+                changed = True
+                self.subscriptions[subscription.topic] = subscription
+            elif subscription.sub_version > held.sub_version:
+                if (held.expression_type, held.sub_string) != (subscription.expression_type, subscription.sub_string):
+                    log.warning(
+                        "group %s changes its subscription of %s from %r to %r; members that differ lose messages",
+                        self.name,
+                        subscription.topic,
+                        held.sub_string,
+                        subscription.sub_string,
+                    )
+                self.subscriptions[subscription.topic] = subscription
+        topics = {subscription.topic for subscription in wanted}
+        for topic in [topic for topic in self.subscriptions if topic not in topics]:
+            del self.subscriptions[topic]
+            changed = True
+        return changed
+
+
+class ClientTables:
+    """Producers and consumers. `on_consumers_change` is called with a group whose members or topics changed."""
+
+    def __init__(self, clock: Clock, expiry_seconds: float, on_consumers_change: Callable[[ConsumerGroup], None]) -> None:
+        self._clock = clock
+        self._expiry = expiry_seconds
+        self._on_change = on_consumers_change
+        self.producers: dict[str, dict[Connection, Client]] = {}
+        self.consumers: dict[str, ConsumerGroup] = {}
+        self._watched: set[Connection] = set()
+
+    def _client(self, client_id: str, connection: Connection, language: str, version: int) -> Client:
+        if connection not in self._watched:
+            self._watched.add(connection)
+            connection.on_close.append(self._lost)
+        return Client(client_id, connection, language, version, self._clock.monotonic())
+
+    def beat_producer(self, group: str, client_id: str, connection: Connection, language: str, version: int) -> None:
+        members = self.producers.setdefault(group, {})
+        members[connection] = self._client(client_id, connection, language, version)
+
+    def beat_consumer(
+        self,
+        data: ConsumerData,
+        client_id: str,
+        connection: Connection,
+        language: str,
+        version: int,
+        *,
+        fingerprint: int,
+        without_subscriptions: bool,
+    ) -> bool:
+        """Bind a consumer; True when the group's subscriptions are known by another fingerprint, so that the client sends
+        them in full. A heartbeat without subscriptions never takes any away (protocol spec, pitfall 18)."""
+        group = self.consumers.get(data.group_name)
+        if group is None:
+            group = ConsumerGroup(data.group_name, data.consume_type, data.message_model, data.consume_from_where)
+            self.consumers[data.group_name] = group
+        group.consume_type = data.consume_type
+        group.message_model = data.message_model
+        group.consume_from_where = data.consume_from_where
+        changed = connection not in group.members
+        group.members[connection] = self._client(client_id, connection, language, version)
+        if not without_subscriptions:
+            changed |= group.subscribe(data.subscription_data_set)
+        differs = fingerprint == 0 or group.fingerprint != fingerprint
+        group.fingerprint = fingerprint
+        if changed:
+            self._on_change(group)
+        return differs
+
+    def unregister_producer(self, group: str, connection: Connection) -> None:
+        members = self.producers.get(group, {})
+        members.pop(connection, None)
+        if not members:
+            self.producers.pop(group, None)
+
+    def unregister_consumer(self, name: str, connection: Connection) -> None:
+        group = self.consumers.get(name)
+        if group is None or group.members.pop(connection, None) is None:
+            return
+        if not group.members:
+            del self.consumers[name]
+        self._on_change(group)
+
+    def _lost(self, connection: Connection) -> None:
+        self._watched.discard(connection)
+        for name in [name for name, members in self.producers.items() if connection in members]:
+            self.unregister_producer(name, connection)
+        for name in [name for name, group in self.consumers.items() if connection in group.members]:
+            self.unregister_consumer(name, connection)
+
+    def expire(self) -> None:
+        """Close the connections of clients that send no heartbeats any more; that unbinds them."""
+        bound = self._clock.monotonic() - self._expiry
+        members = [group.members for group in self.consumers.values()]
+        for table in [*self.producers.values(), *members]:
+            for client in list(table.values()):
+                if client.seen < bound:
+                    log.warning("closing the connection of %s: no heartbeat for %g s", client.client_id, self._expiry)
+                    client.connection.close()

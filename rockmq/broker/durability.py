@@ -1,0 +1,101 @@
+"""The durability gate: holds replies until their position is as durable as configured.
+
+One comparison serves every policy. `advance` tells how far the log is durable (async flush: as soon as appended; sync
+flush: when forced; with replication, when the slaves have it); everything waiting for a position up to there is let go, in
+order. What consumers may see passes the same gate, so nobody reads what a crash could still take away.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from typing import NamedTuple
+
+from rockmq.base.clock import Clock
+from rockmq.protocol import codec
+from rockmq.protocol.codes import ResponseCode
+from rockmq.remoting.connection import Connection
+
+HELD_BYTES_MAX = 1 << 20
+"""Bytes of replies one connection may have waiting; over it nothing more is read from it until some are let go."""
+
+TIMEOUT_REMARK = "the message is stored, but was not flushed to disk in time"
+
+
+class _Held(NamedTuple):
+    position: int
+    since: float
+    deliver: "Callable[[bool], None]"
+    """Called with whether the position became durable in time."""
+
+
+class DurabilityGate:
+    """Lets through what waits for a position, in order of positions.
+
+    `wake` is called for each watched queue whose new messages have become durable. After `timeout_seconds` a held reply
+    is let go with FLUSH_DISK_TIMEOUT: the message is stored, and clients treat it as sent.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        *,
+        immediate: bool,
+        timeout_seconds: float,
+        request_flush: Callable[[], None],
+        wake: Callable[[str, int], None],
+    ) -> None:
+        self._clock = clock
+        self._immediate = immediate
+        self._timeout = timeout_seconds
+        self._request_flush = request_flush
+        self._wake = wake
+        self._durable = 0
+        self._held: deque[_Held] = deque()
+
+    def appended(self, connection: Connection, replies: bytes, position: int, arrivals: list[tuple[str, int]]) -> None:
+        """Take what a lane appended: its replies, and the watched queues that got messages."""
+        if self._immediate:
+            if replies:
+                connection.write(replies)
+            for topic, queue_id in arrivals:
+                self._wake(topic, queue_id)
+            return
+        size = len(replies)
+        held = connection.held_bytes
+        connection.held_bytes = held + size
+        if held <= HELD_BYTES_MAX < held + size:
+            connection.hold_reading()
+
+        def deliver(durable: bool) -> None:
+            if replies:
+                before = connection.held_bytes
+                connection.held_bytes = before - size
+                if before - size <= HELD_BYTES_MAX < before:
+                    connection.release_reading()
+                timed_out = codec.recode(replies, ResponseCode.FLUSH_DISK_TIMEOUT, TIMEOUT_REMARK) if not durable else b""
+                connection.write(timed_out or replies)
+            if durable:
+                for topic, queue_id in arrivals:
+                    self._wake(topic, queue_id)
+
+        self.when_durable(position, deliver)
+
+    def when_durable(self, position: int, deliver: Callable[[bool], None]) -> None:
+        """Call `deliver(True)` when everything below `position` is durable, or `deliver(False)` when that takes too long."""
+        if self._immediate or position <= self._durable:
+            deliver(True)
+            return
+        self._held.append(_Held(position, self._clock.monotonic(), deliver))
+        self._request_flush()
+
+    def advance(self, position: int) -> None:
+        """Everything below `position` is durable now."""
+        self._durable = max(self._durable, position)
+        held = self._held
+        while held and held[0].position <= position:
+            held.popleft().deliver(True)
+
+    def sweep(self) -> None:
+        """Let go what has waited too long."""
+        bound = self._clock.monotonic() - self._timeout
+        while self._held and self._held[0].since < bound:
+            self._held.popleft().deliver(False)

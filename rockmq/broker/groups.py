@@ -1,0 +1,74 @@
+"""Consumer groups and their settings (SubscriptionGroupManager.java; store spec, 1.7), in
+`config/subscriptionGroup.json`."""
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import Struct, field
+
+from rockmq.base.clock import Clock
+from rockmq.broker.documents import Saver, load
+from rockmq.protocol import topics
+from rockmq.protocol.bodies.common import Body, DataVersion
+
+
+class GroupConfig(Body, kw_only=True):
+    group_name: str
+    consume_enable: bool = True
+    consume_from_min_enable: bool = True
+    consume_broadcast_enable: bool = True
+    consume_message_orderly: bool = False
+    retry_queue_nums: int = 1
+    retry_max_times: int = 16
+    group_retry_policy: dict[str, Any] = field(default_factory=lambda: {"type": "CUSTOMIZED"})
+    broker_id: int = 0
+    which_broker_when_consume_slowly: int = 1
+    notify_consumer_ids_changed_enable: bool = True
+    group_sys_flag: int = 0
+    consume_timeout_minute: int = 15
+    attributes: dict[str, str] = field(default_factory=dict)
+
+
+class _Document(Struct, rename="camel"):
+    subscription_group_table: dict[str, GroupConfig] = field(default_factory=dict)
+    forbidden_table: dict[str, dict[str, int]] = field(default_factory=dict)
+    data_version: DataVersion = field(default_factory=DataVersion)
+
+
+class GroupTable:
+    """All groups by name; `find` creates a missing one where that is allowed."""
+
+    def __init__(self, directory: Path, *, auto_create: bool, clock: Clock) -> None:
+        """Raises ConfigError when the document can't be read."""
+        self._auto_create = auto_create
+        self._clock = clock
+        path = directory / "subscriptionGroup.json"
+        self._document = load(path, _Document) or _Document()
+        self._saver = Saver(path, self)
+        for name in topics.SYSTEM_GROUPS:
+            broadcast = name != "SELF_TEST_C_GROUP"
+            self.all().setdefault(name, GroupConfig(group_name=name, consume_broadcast_enable=broadcast))
+
+    def encode(self) -> str:
+        return msgspec.json.format(msgspec.json.encode(self._document, order="sorted"), indent=1).decode()
+
+    def all(self) -> dict[str, GroupConfig]:
+        return self._document.subscription_group_table
+
+    @property
+    def version(self) -> DataVersion:
+        return self._document.data_version
+
+    def find(self, name: str) -> GroupConfig | None:
+        """The group's settings; None when it doesn't exist and may not be created."""
+        found = self.all().get(name)
+        if found is None and self._auto_create and topics.group_fault(name) is None:
+            found = self.all()[name] = GroupConfig(group_name=name)
+            self._document.data_version = self.version.advanced(self._clock.now_ms())
+            # Nobody waits for this: a group that is lost in a crash is created again by its next heartbeat.
+            self._saver.changed()
+        return found
+
+    async def close(self) -> None:
+        await self._saver.close()

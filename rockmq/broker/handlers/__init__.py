@@ -1,0 +1,1 @@
+"""Request handlers by subject; `rockmq.broker.routes` says which code goes where."""

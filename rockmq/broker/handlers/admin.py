@@ -1,0 +1,161 @@
+"""What administrators ask for (AdminBrokerProcessor.java; protocol spec, 5): topics, statistics, runtime information."""
+
+from rockmq.broker.offsets import ConsumerOffsets
+from rockmq.broker.runtime_info import RuntimeInfo
+from rockmq.broker.topics import QUEUES_MAX, TopicTable
+from rockmq.config.broker import BrokerOptions
+from rockmq.protocol import codec, json, topics
+from rockmq.protocol.bodies.common import KVTable, MessageQueue, TopicConfig
+from rockmq.protocol.bodies.route import TopicTable as TopicTableBody
+from rockmq.protocol.codec import Command
+from rockmq.protocol.codes import ResponseCode
+from rockmq.protocol.headers.admin import (
+    AllTopicConfigResponse,
+    CreateTopic,
+    DeleteTopic,
+    GetAllTopicConfig,
+    GetBrokerRuntimeInfo,
+    GetConsumeStats,
+    GetTopicConfig,
+    GetTopicStats,
+)
+from rockmq.remoting.connection import Connection
+from rockmq.remoting.dispatch import Answer, Refusal
+from rockmq.store.message_store import MessageStore
+
+_ATTRIBUTES: dict[str, frozenset[str] | None] = {
+    "message.type": frozenset({"UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED"}),
+    "queue.type": frozenset({"SimpleCQ"}),
+    "cleanup.policy": frozenset({"DELETE"}),
+    "reserve.time": None,
+}
+"""Attributes a topic may have, with the values that are built (TopicAttributes.java)."""
+
+
+class AdminHandlers:
+    def __init__(
+        self,
+        options: BrokerOptions,
+        topic_table: TopicTable,
+        offsets: ConsumerOffsets,
+        store: MessageStore,
+        runtime: RuntimeInfo,
+    ) -> None:
+        self._options = options
+        self._topics = topic_table
+        self._offsets = offsets
+        self._store = store
+        self._runtime = runtime
+
+    async def create_topic(self, header: CreateTopic, request: Command, connection: Connection) -> Answer:
+        fault = topics.topic_fault(header.topic)
+        if fault is not None:
+            raise Refusal(ResponseCode.INVALID_PARAMETER, fault)
+        identity = self._options.identity
+        own = (identity.broker_name, identity.broker_cluster_name)
+        if (topics.is_system(header.topic) and header.topic != topics.TEMPLATE) or header.topic in own:
+            remark = f"the topic {header.topic} belongs to the system and can't be changed"
+            raise Refusal(ResponseCode.INVALID_PARAMETER, remark)
+        for name, value in (("readQueueNums", header.read_queue_nums), ("writeQueueNums", header.write_queue_nums)):
+            if not 0 <= value <= QUEUES_MAX:
+                raise Refusal(ResponseCode.INVALID_PARAMETER, f"{name} is {value}, the bounds are 0 and {QUEUES_MAX}")
+        if not 0 <= header.perm <= 15:
+            raise Refusal(ResponseCode.INVALID_PARAMETER, f"perm is {header.perm}, the bounds are 0 and 15")
+        if header.topic_filter_type not in ("SINGLE_TAG", "MULTI_TAG"):
+            remark = f"topicFilterType {header.topic_filter_type!r} is neither SINGLE_TAG nor MULTI_TAG"
+            raise Refusal(ResponseCode.INVALID_PARAMETER, remark)
+        held = self._topics.get(header.topic)
+        attributes = _changed_attributes(held.attributes if held else {}, header.attributes or "")
+        saved = self._topics.put(
+            TopicConfig(
+                topic_name=header.topic,
+                read_queue_nums=header.read_queue_nums,
+                write_queue_nums=header.write_queue_nums,
+                perm=header.perm,
+                topic_filter_type=header.topic_filter_type,
+                topic_sys_flag=header.topic_sys_flag or 0,
+                order=header.order,
+                attributes=attributes,
+            )
+        )
+        if saved is not None:
+            await saved
+        return codec.reply(request)
+
+    async def delete_topic(self, header: DeleteTopic, request: Command, connection: Connection) -> Answer:
+        if topics.is_system(header.topic):
+            remark = f"the topic {header.topic} belongs to the system and can't be deleted"
+            raise Refusal(ResponseCode.INVALID_PARAMETER, remark)
+        saved = self._topics.delete(header.topic)
+        self._offsets.delete_topic(header.topic)
+        self._store.delete_queues(header.topic)
+        if saved is not None:
+            await saved
+        return codec.reply(request)
+
+    def all_topics(self, header: GetAllTopicConfig, request: Command, connection: Connection) -> Command:
+        table = self._topics.all()
+        body = json.encode(TopicTableBody(topic_config_table=table, data_version=self._topics.version))
+        return codec.reply(request, header=AllTopicConfigResponse(len(table)), body=body)
+
+    def topic(self, header: GetTopicConfig, request: Command, connection: Connection) -> Command:
+        return codec.reply(request, body=json.encode(self._existing(header.topic)))
+
+    def topic_stats(self, header: GetTopicStats, request: Command, connection: Connection) -> Command:
+        config = self._existing(header.topic)
+        table = {}
+        for queue_id in range(max(config.read_queue_nums, config.write_queue_nums)):
+            low, high = self._store.bounds(header.topic, queue_id)
+            updated = self._store.store_timestamp(header.topic, queue_id, high - 1) if high > low else 0
+            queue = MessageQueue(header.topic, self._options.identity.broker_name, queue_id)
+            table[queue.key()] = {"lastUpdateTimestamp": max(updated, 0), "maxOffset": high, "minOffset": low}
+        return codec.reply(request, body=b'{"offsetTable":' + json.object_map(table) + b',"topicPutTps":0}')
+
+    def consume_stats(self, header: GetConsumeStats, request: Command, connection: Connection) -> Command:
+        name = self._options.identity.broker_name
+        wanted = [each for each in (header.topic_list or "").split(";") if each] or ([header.topic] if header.topic else [])
+        table = {}
+        for topic, queues in self._offsets.by_group(header.consumer_group).items():
+            config = self._topics.get(topic)
+            if config is None or (wanted and topic not in wanted):
+                continue
+            for queue_id in range(config.read_queue_nums):
+                low, high = self._store.bounds(topic, queue_id)
+                consumed = max(queues.get(queue_id, -1), 0)
+                stored = self._store.store_timestamp(topic, queue_id, consumed - 1) if consumed > low else 0
+                table[MessageQueue(topic, name, queue_id).key()] = {
+                    "brokerOffset": high,
+                    "consumerOffset": consumed,
+                    "lastTimestamp": max(stored, 0),
+                    "pullOffset": consumed,
+                }
+        return codec.reply(request, body=b'{"consumeTps":0,"offsetTable":' + json.object_map(table) + b"}")
+
+    def runtime_info(self, header: GetBrokerRuntimeInfo, request: Command, connection: Connection) -> Command:
+        return codec.reply(request, body=json.encode(KVTable(table=self._runtime.table())))
+
+    def _existing(self, topic: str) -> TopicConfig:
+        config = self._topics.get(topic)
+        if config is None:
+            raise Refusal(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist")
+        return config
+
+
+def _changed_attributes(held: dict[str, str], changes: str) -> dict[str, str]:
+    """`+key=value` sets, `-key` removes, apart by commas (AttributeParser.java). Raises Refusal."""
+    attributes = dict(held)
+    for change in filter(None, (part.strip() for part in changes.split(","))):
+        sign, (key, _, value) = change[0], change[1:].partition("=")
+        if sign not in "+-" or key not in _ATTRIBUTES or (sign == "+") != bool(value):
+            known = ", ".join(_ATTRIBUTES)
+            remark = f"attribute {change!r} is not understood: expected +key=value or -key with key one of {known}"
+            raise Refusal(ResponseCode.INVALID_PARAMETER, remark)
+        if sign == "-":
+            attributes.pop(key, None)
+            continue
+        values = _ATTRIBUTES[key]
+        if values is not None and value not in values:
+            remark = f"{key}={value} is not built; values are {', '.join(sorted(values))}"
+            raise Refusal(ResponseCode.INVALID_PARAMETER, remark)
+        attributes[key] = value
+    return attributes

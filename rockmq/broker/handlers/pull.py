@@ -1,0 +1,220 @@
+"""Pulling (PullMessageProcessor.java, DefaultPullMessageResultHandler.java; protocol spec, 4.2).
+
+Checks who asks for what, asks the store, and answers with the stored records as they lie in the mapped log. Nothing there
+yet: the pull is parked, and tried again when something arrives or its time is over.
+"""
+
+from dataclasses import dataclass
+
+from rockmq.base.clock import Clock
+from rockmq.broker.clients import ClientTables
+from rockmq.broker.durability import DurabilityGate
+from rockmq.broker.groups import GroupConfig, GroupTable
+from rockmq.broker.long_polling import LongPolling, Parked
+from rockmq.broker.offsets import ConsumerOffsets
+from rockmq.broker.stats import Rate
+from rockmq.broker.topics import TopicTable
+from rockmq.config.broker import BrokerOptions
+from rockmq.filter import tags
+from rockmq.protocol import codec
+from rockmq.protocol.codec import Command
+from rockmq.protocol.codes import ResponseCode
+from rockmq.protocol.flags import Permission, PullFlag
+from rockmq.protocol.headers.pull import Pull, PullResponse
+from rockmq.remoting.connection import Connection
+from rockmq.remoting.dispatch import Answer, Refusal, Streamed
+from rockmq.store import GetResult, GetStatus
+from rockmq.store.message_store import MessageStore
+
+COUNT_MAX = 32
+"""Messages per answer when the client asks for no sensible number."""
+
+BYTES_MAX = 8 << 20
+"""Bytes per answer, whatever the client asks: an answer must fit a frame and must not hold up the connection."""
+
+SUSPEND_SECONDS_MAX = 60.0
+
+_MOVED = {GetStatus.OFFSET_TOO_SMALL, GetStatus.OFFSET_OVERFLOW_BADLY, GetStatus.OFFSET_RESET}
+_NOT_FOUND = {GetStatus.OFFSET_OVERFLOW_ONE, GetStatus.OFFSET_FOUND_NULL}
+_EMPTY = {GetStatus.NO_MESSAGE_IN_QUEUE, GetStatus.NO_MATCHED_LOGIC_QUEUE}
+_NAMES = {status.value: status.name for status in GetStatus}
+
+
+@dataclass(slots=True)
+class _Wanted:
+    """A pull that passed its checks."""
+
+    header: Pull
+    group: GroupConfig
+    tag_codes: tuple[int, ...] | None
+    count_max: int
+    bytes_max: int
+    offset: int
+
+
+class PullHandler:
+    """Answers PULL_MESSAGE and LITE_PULL_MESSAGE."""
+
+    def __init__(
+        self,
+        options: BrokerOptions,
+        clock: Clock,
+        topics: TopicTable,
+        groups: GroupTable,
+        clients: ClientTables,
+        offsets: ConsumerOffsets,
+        store: MessageStore,
+        gate: DurabilityGate,
+        long_polling: LongPolling,
+        got: Rate,
+    ) -> None:
+        self._options = options
+        self._clock = clock
+        self._topics = topics
+        self._groups = groups
+        self._clients = clients
+        self._offsets = offsets
+        self._store = store
+        self._gate = gate
+        self._long_polling = long_polling
+        self._got = got
+
+    def __call__(self, header: Pull, request: Command, connection: Connection) -> Answer:
+        wanted = self._check(header)
+        if header.sys_flag & PullFlag.COMMIT_OFFSET:
+            self._offsets.commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
+        result = self._get(wanted)
+        code = _response_code(result, wanted.offset)
+        may_wait = code is ResponseCode.PULL_NOT_FOUND and header.sys_flag & PullFlag.SUSPEND
+        if may_wait and self._park(wanted, request, connection):
+            return None
+        return self._answer(wanted, request, result, code)
+
+    def _check(self, header: Pull) -> _Wanted:
+        if not self._options.topics.broker_permission & Permission.READ:
+            raise _refused(ResponseCode.NO_PERMISSION, "the broker is not readable", forbidden=1)
+        group = self._groups.find(header.consumer_group)
+        if group is None:
+            remark = f"subscription group [{header.consumer_group}] does not exist"
+            raise _refused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
+        if not group.consume_enable:
+            remark = f"the group {group.group_name} may not consume (consumeEnable is off)"
+            raise _refused(ResponseCode.NO_PERMISSION, remark, forbidden=2)
+        topic = self._topics.get(header.topic)
+        if topic is None:
+            raise _refused(ResponseCode.TOPIC_NOT_EXIST, f"topic[{header.topic}] not exist, apply first please!")
+        if not topic.perm & Permission.READ:
+            remark = f"the topic {header.topic} is not readable (perm {topic.perm})"
+            raise _refused(ResponseCode.NO_PERMISSION, remark, forbidden=3)
+        if not 0 <= header.queue_id < topic.read_queue_nums:
+            remark = (
+                f"queueId {header.queue_id} is out of range: topic {header.topic} has read queues "
+                f"0 to {topic.read_queue_nums - 1}"
+            )
+            raise _refused(ResponseCode.INVALID_PARAMETER, remark)
+        limits = self._options.consumers
+        count = header.max_msg_nums if header.max_msg_nums > 0 else COUNT_MAX
+        size = header.max_msg_bytes if header.max_msg_bytes and header.max_msg_bytes > 0 else None
+        return _Wanted(
+            header,
+            group,
+            self._tag_codes(header, group),
+            min(count, limits.max_transfer_count_on_message_in_memory),
+            min(size or limits.max_transfer_bytes_on_message_in_memory, BYTES_MAX),
+            header.queue_offset,
+        )
+
+    def _tag_codes(self, header: Pull, group: GroupConfig) -> tuple[int, ...] | None:
+        if header.sys_flag & PullFlag.SUBSCRIPTION:
+            if header.expression_type not in (None, "", tags.TAG):
+                remark = f"filters of type {header.expression_type} are not built yet; use tags"
+                raise _refused(ResponseCode.SYSTEM_ERROR, remark)
+            return tags.codes(header.subscription or "*")
+        members = self._clients.consumers.get(header.consumer_group)
+        if members is None:
+            remark = f"the consumer's group info not exist: {header.consumer_group} has sent no heartbeat yet"
+            raise _refused(ResponseCode.SUBSCRIPTION_NOT_EXIST, remark)
+        if members.message_model == "BROADCASTING" and not group.consume_broadcast_enable:
+            remark = f"the group {group.group_name} may not consume by broadcast"
+            raise _refused(ResponseCode.NO_PERMISSION, remark, forbidden=4)
+        subscription = members.subscriptions.get(header.topic)
+        if subscription is None:
+            remark = f"the consumer's subscription not exist: {header.consumer_group} doesn't subscribe to {header.topic}"
+            raise _refused(ResponseCode.SUBSCRIPTION_NOT_EXIST, remark)
+        if subscription.sub_version < header.sub_version:
+            remark = f"the consumer's subscription not latest: {subscription.sub_version} < {header.sub_version}"
+            raise _refused(ResponseCode.SUBSCRIPTION_NOT_LATEST, remark)
+        if subscription.sub_string in ("", "*"):
+            return None
+        return tuple(subscription.code_set) or None
+
+    def _get(self, wanted: _Wanted) -> GetResult:
+        header = wanted.header
+        return self._store.get(
+            header.topic, header.queue_id, wanted.offset, wanted.count_max, wanted.bytes_max, wanted.tag_codes
+        )
+
+    def _answer(self, wanted: _Wanted, request: Command, result: GetResult, code: ResponseCode) -> Answer:
+        next_offset = result.next_offset
+        if result.status in _EMPTY:
+            next_offset = 0
+        header = PullResponse(
+            suggest_which_broker_id=wanted.group.broker_id,
+            next_begin_offset=next_offset,
+            min_offset=result.min_offset,
+            max_offset=result.max_offset,
+        )
+        reply = codec.reply(request, code, _NAMES[result.status], header)
+        if code is not ResponseCode.SUCCESS:
+            return reply
+        self._got.total += result.messages
+        buffers = result.buffers
+        return Streamed(reply, buffers, sum(map(len, buffers)))
+
+    def _park(self, wanted: _Wanted, request: Command, connection: Connection) -> bool:
+        header, limits = wanted.header, self._options.consumers
+        wait_ms = header.suspend_timeout_millis if limits.long_polling_enable else limits.short_polling_time_mills
+        if wait_ms <= 0:
+            return False
+
+        def attempt(last: bool) -> bool:
+            result = self._get(wanted)
+            code = _response_code(result, wanted.offset)
+            if not last and code in (ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY):
+                # What was looked at and doesn't match needn't be looked at again.
+                wanted.offset = result.next_offset
+                return False
+            connection.answer(request, self._answer(wanted, request, result, code))
+            return True
+
+        wait = min(wait_ms / 1000, SUSPEND_SECONDS_MAX)
+        parked = Parked(self._clock.monotonic() + wait, attempt, lambda: connection.lost)
+        if not self._long_polling.park(header.topic, header.queue_id, parked):
+            return False
+        if self._store.bounds(header.topic, header.queue_id)[1] > wanted.offset:
+            # Messages are there that aren't durable yet: their arrival was told before this pull began to wait.
+            self._gate.when_durable(
+                self._store.core.max_position,
+                lambda durable: self._long_polling.wake(header.topic, header.queue_id),
+            )
+        return True
+
+
+def _response_code(result: GetResult, offset: int) -> ResponseCode:
+    status = result.status
+    if status == GetStatus.FOUND:
+        return ResponseCode.SUCCESS
+    if status in _NOT_FOUND:
+        return ResponseCode.PULL_NOT_FOUND
+    if status in _EMPTY:
+        return ResponseCode.PULL_NOT_FOUND if offset == 0 else ResponseCode.PULL_OFFSET_MOVED
+    if status in _MOVED:
+        return ResponseCode.PULL_OFFSET_MOVED
+    return ResponseCode.PULL_RETRY_IMMEDIATELY
+
+
+def _refused(code: ResponseCode, remark: str, forbidden: int | None = None) -> Refusal:
+    header = PullResponse(
+        suggest_which_broker_id=0, next_begin_offset=0, min_offset=0, max_offset=0, forbidden_type=forbidden
+    )
+    return Refusal(code, remark, header)

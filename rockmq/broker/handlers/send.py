@@ -1,0 +1,200 @@
+"""Sends that need a decision (SendMessageProcessor.java; protocol spec, 4.1).
+
+Ordinary sends never come here: the core's lane appends them. What does come: topics that don't exist yet, queue ids to be
+chosen, retry topics, special properties, and everything that is wrong, which gets its error in words.
+"""
+
+import random
+from collections.abc import Awaitable, Callable
+
+from rockmq.broker.durability import TIMEOUT_REMARK, DurabilityGate
+from rockmq.broker.groups import GroupTable
+from rockmq.broker.replies import after
+from rockmq.broker.topics import TopicTable
+from rockmq.config.broker import BrokerOptions
+from rockmq.protocol import codec, ids, properties, topics
+from rockmq.protocol.bodies.common import TopicConfig
+from rockmq.protocol.codec import Command
+from rockmq.protocol.codes import ResponseCode
+from rockmq.protocol.flags import MessageFlag, Permission
+from rockmq.protocol.headers.send import SendMessage, SendResponse
+from rockmq.remoting.connection import Connection
+from rockmq.remoting.dispatch import Answer, Refusal
+from rockmq.store.message_store import MessageStore, Put
+
+_NOT_BUILT = {
+    properties.DELAY: "delayed messages",
+    properties.TIMER_DELAY_SEC: "timer messages",
+    properties.TIMER_DELAY_MS: "timer messages",
+    properties.TIMER_DELIVER_MS: "timer messages",
+    properties.INNER_NUM: "inner batches",
+}
+
+
+class SendHandler:
+    """Answers SEND_MESSAGE, SEND_MESSAGE_V2 and SEND_BATCH_MESSAGE."""
+
+    def __init__(
+        self,
+        options: BrokerOptions,
+        topic_table: TopicTable,
+        groups: GroupTable,
+        store: MessageStore,
+        gate: DurabilityGate,
+        arrived: Callable[[str, int], None],
+    ) -> None:
+        self._options = options
+        self._topics = topic_table
+        self._groups = groups
+        self._store = store
+        self._gate = gate
+        self._arrived = arrived
+        self._unique_ids = ids.UniqueIds(store.store_host[:-4])
+        self._extra = {
+            properties.MSG_REGION: options.identity.region_id,
+            properties.TRACE_ON: "true" if options.identity.trace_on else "false",
+        }
+
+    def __call__(self, header: SendMessage, request: Command, connection: Connection) -> Answer | Awaitable[Answer]:
+        fault = topics.topic_fault(header.topic)
+        if fault is not None:
+            raise Refusal(ResponseCode.INVALID_PARAMETER, fault)
+        if header.topic in topics.SEND_FORBIDDEN:
+            raise Refusal(ResponseCode.NO_PERMISSION, f"the topic {header.topic} takes no messages from clients")
+        if self._store.failed:
+            raise Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, "the store has failed; see the broker's log")
+        if not self._options.topics.broker_permission & Permission.WRITE:
+            raise Refusal(ResponseCode.NO_PERMISSION, f"the broker {self._options.identity.broker_name} is not writable")
+        config = self._topics.get(header.topic)
+        if config is None:
+            return self._create_then_send(header, request, connection)
+        return self._send(config, header, request, connection)
+
+    async def _create_then_send(self, header: SendMessage, request: Command, connection: Connection) -> Answer:
+        saved = self._topics.put(self._missing_topic(header))
+        if saved is not None:
+            await saved
+        # Somebody else may have created it with other settings while this waited.
+        config = self._topics.get(header.topic)
+        if config is None:
+            raise Refusal(ResponseCode.TOPIC_NOT_EXIST, f"the topic {header.topic} was deleted meanwhile")
+        answer = self._send(config, header, request, connection)
+        return await answer if isinstance(answer, Awaitable) else answer
+
+    def _missing_topic(self, header: SendMessage) -> TopicConfig:
+        if topics.is_retry(header.topic):
+            group = header.topic.removeprefix(topics.RETRY_PREFIX)
+            found = self._groups.find(group)
+            if found is None:
+                raise Refusal(
+                    ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                    f"the group {group} of topic {header.topic} doesn't exist",
+                )
+            queues = max(1, found.retry_queue_nums)
+            return TopicConfig(topic_name=header.topic, read_queue_nums=queues, write_queue_nums=queues)
+        config = self._topics.inherit(header.topic, header.default_topic, header.default_topic_queue_nums)
+        if config is None:
+            remark = (
+                f"topic[{header.topic}] not exist, apply first please! It is not created by itself, because "
+                f"autoCreateTopicEnable is off or the template topic {header.default_topic!r} doesn't allow it"
+            )
+            raise Refusal(ResponseCode.TOPIC_NOT_EXIST, remark)
+        return config
+
+    def _send(
+        self, config: TopicConfig, header: SendMessage, request: Command, connection: Connection
+    ) -> Answer | Awaitable[Answer]:
+        if not config.perm & Permission.WRITE:
+            raise Refusal(ResponseCode.NO_PERMISSION, f"the topic {header.topic} is not writable (perm {config.perm})")
+        queues = max(config.write_queue_nums, config.read_queue_nums)
+        if header.queue_id >= queues:
+            remark = f"queueId {header.queue_id} is out of range: topic {header.topic} has queues 0 to {queues - 1}"
+            raise Refusal(ResponseCode.INVALID_PARAMETER, remark)
+        if header.sys_flag & (MessageFlag.NEED_UNWRAP | MessageFlag.INNER_BATCH):
+            raise Refusal(
+                ResponseCode.MESSAGE_ILLEGAL,
+                f"sysFlag {header.sys_flag:#x} marks an inner batch, a topic of simple queues takes none",
+            )
+        if config.attributes.get("queue.type", "SimpleCQ") != "SimpleCQ":
+            raise Refusal(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, "queues of type BatchCQ are not built yet")
+        if not request.body:
+            raise Refusal(ResponseCode.MESSAGE_ILLEGAL, "the body is empty")
+        size_max = self._options.store.max_message_size
+        if len(request.body) > size_max:
+            raise Refusal(
+                ResponseCode.MESSAGE_ILLEGAL, f"the body is {len(request.body)} bytes, maxMessageSize is {size_max}"
+            )
+        queue_id = header.queue_id if header.queue_id >= 0 else random.randrange(config.write_queue_nums)
+        sys_flag = header.sys_flag
+        if config.topic_filter_type == "MULTI_TAG":
+            sys_flag |= MessageFlag.MULTI_TAGS
+        if header.batch:
+            return self._append_batch(header, request, connection, queue_id, sys_flag)
+        return self._append(header, request, connection, queue_id, sys_flag)
+
+    def _append(
+        self, header: SendMessage, request: Command, connection: Connection, queue_id: int, sys_flag: int
+    ) -> Awaitable[Answer]:
+        found = properties.decode((header.properties or "").encode())
+        self._refuse_special(found, sys_flag)
+        found.pop(properties.POP_CK, None)
+        for key in [key for key in found if key.startswith(properties.TRANSIENT_PREFIX)]:
+            del found[key]
+        unique_key = found.setdefault(properties.UNIQ_KEY, self._unique_ids.make())
+        found |= self._extra
+        found[properties.CLUSTER] = self._options.identity.broker_cluster_name
+        text = properties.encode(found)
+        put = self._store.append(
+            header.topic,
+            queue_id,
+            request.body,
+            text,
+            born_host=connection.peer_host,
+            born_timestamp=header.born_timestamp,
+            flag=header.flag,
+            sys_flag=sys_flag,
+            reconsume_times=header.reconsume_times or 0,
+        )
+        msg_id = ids.offset_id(self._store.store_host, put.position)
+        return self._stored(request, header.topic, queue_id, put, msg_id, unique_key)
+
+    def _refuse_special(self, found: dict[str, str], sys_flag: int) -> None:
+        for key, what in _NOT_BUILT.items():
+            if key in found:
+                raise Refusal(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, f"{what} (property {key}) are not built yet")
+        if found.get(properties.TRAN_MSG, "").lower() == "true" or sys_flag & MessageFlag.TRANSACTION:
+            raise Refusal(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, "transactional messages are not built yet")
+
+    def _append_batch(
+        self, header: SendMessage, request: Command, connection: Connection, queue_id: int, sys_flag: int
+    ) -> Awaitable[Answer]:
+        if topics.is_retry(header.topic):
+            raise Refusal(ResponseCode.MESSAGE_ILLEGAL, f"retry topics take no batches: {header.topic}")
+        if sys_flag & MessageFlag.TRANSACTION:
+            raise Refusal(ResponseCode.MESSAGE_ILLEGAL, "a batch can't be transactional")
+        positions, put = self._store.append_batch(
+            header.topic,
+            queue_id,
+            request.body,
+            born_host=connection.peer_host,
+            born_timestamp=header.born_timestamp,
+            sys_flag=sys_flag,
+            reconsume_times=header.reconsume_times or 0,
+        )
+        msg_ids = ",".join(ids.offset_id(self._store.store_host, position) for position in positions)
+        unique_key = properties.decode((header.properties or "").encode()).get(properties.UNIQ_KEY)
+        return self._stored(request, header.topic, queue_id, put, msg_ids, unique_key)
+
+    def _stored(
+        self, request: Command, topic: str, queue_id: int, put: Put, msg_id: str, unique_key: str | None
+    ) -> Awaitable[Answer]:
+        header = SendResponse(msg_id=msg_id, queue_id=queue_id, queue_offset=put.queue_offset, transaction_id=unique_key)
+
+        def answer(durable: bool) -> Command:
+            if put.watched and durable:
+                self._arrived(topic, queue_id)
+            if durable:
+                return codec.reply(request, header=header, extra=self._extra)
+            return codec.reply(request, ResponseCode.FLUSH_DISK_TIMEOUT, TIMEOUT_REMARK, header, extra=self._extra)
+
+        return after(self._gate, put.end, answer)

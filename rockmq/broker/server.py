@@ -1,0 +1,176 @@
+"""The broker, put together: the one place that knows all its parts (BrokerController.java).
+
+Start: open the store and recover, listen, then register, so that no client finds a broker that can't serve it.
+Stop: the other way round; the store is closed last.
+"""
+
+import logging
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+
+from rockmq.base import address
+from rockmq.base.clock import Clock, SystemClock
+from rockmq.base.tasks import Tasks
+from rockmq.broker.clients import ClientTables, ConsumerGroup
+from rockmq.broker.durability import DurabilityGate
+from rockmq.broker.groups import GroupTable
+from rockmq.broker.handlers.admin import AdminHandlers
+from rockmq.broker.handlers.clients import ClientHandlers, notify_members
+from rockmq.broker.handlers.offsets import OffsetHandlers
+from rockmq.broker.handlers.pull import PullHandler
+from rockmq.broker.handlers.send import SendHandler
+from rockmq.broker.long_polling import SWEEP_SECONDS, LongPolling
+from rockmq.broker.offsets import ConsumerOffsets
+from rockmq.broker.queue_locks import QueueLocks
+from rockmq.broker.registration import Registration
+from rockmq.broker.routes import routes
+from rockmq.broker.runtime_info import RuntimeInfo
+from rockmq.broker.stats import SAMPLE_SECONDS
+from rockmq.broker.topics import TopicTable
+from rockmq.config.broker import BrokerOptions
+from rockmq.remoting.client import RemotingClient
+from rockmq.remoting.connection import Connection
+from rockmq.remoting.dispatch import Dispatcher
+from rockmq.remoting.server import RemotingServer
+from rockmq.store.message_store import MessageStore
+
+log = logging.getLogger(__name__)
+
+FAST_PORT_BELOW = 2
+GATE_SWEEP_SECONDS = 0.5
+CLIENT_SWEEP_SECONDS = 10.0
+
+
+class Broker:
+    """A master broker, from `start` to `close`.
+
+    `on_failure` is called once if the store fails: nothing is acknowledged from then on, and the process should end.
+    """
+
+    def __init__(
+        self,
+        options: BrokerOptions,
+        clock: Clock | None = None,
+        on_failure: Callable[[BaseException], None] | None = None,
+    ) -> None:
+        self._options = options
+        self._clock = clock or SystemClock()
+        self._on_failure = on_failure or (lambda error: None)
+        self._closing = AsyncExitStack()
+        self.address = ""
+        """Where clients are told to come, `host:port`; known after `start`."""
+
+    async def start(self) -> None:
+        """Serve. Raises ConfigError when the store can't be opened or a port is taken; nothing is left running then."""
+        try:
+            await self._start()
+        except BaseException:
+            await self.close()
+            raise
+
+    async def _start(self) -> None:
+        options, clock = self._options, self._clock
+        network = options.network
+        host = options.identity.broker_ip1 or _reachable(network.bind_address)
+
+        # The sockets come first: the port is part of every message's id, and it may be the system that chooses it.
+        server = RemotingServer(
+            network.bind_address,
+            _ports(network.listen_port),
+            self._connection,
+            idle_seconds=network.server_channel_max_idle_time_seconds,
+            connections_max=network.connections_max,
+            backlog=network.server_socket_backlog,
+        )
+        await server.bind()
+        self._closing.push_async_callback(server.close)
+        port = network.advertised_port or server.port
+        self.address = address.join(host, port)
+
+        store = MessageStore(
+            options.store,
+            store_host=address.to_bytes(host, port),
+            region=options.identity.region_id,
+            trace_on=options.identity.trace_on,
+            cluster=options.identity.broker_cluster_name,
+            clock=clock,
+            flushed=lambda position: gate.advance(position),
+            failed=self._on_failure,
+        )
+        await store.start()
+        self._closing.push_async_callback(store.close)
+        long_polling = LongPolling(clock, options.consumers.suspended_pulls_max, store.watch)
+        gate = DurabilityGate(
+            clock,
+            immediate=not store.is_sync,
+            timeout_seconds=options.store.sync_flush_timeout / 1000,
+            request_flush=store.request_flush,
+            wake=long_polling.wake,
+        )
+        runtime = RuntimeInfo(clock, store, long_polling)
+
+        topics = TopicTable(store.config_directory, options, clock)
+        self._closing.push_async_callback(topics.close)
+        groups = GroupTable(store.config_directory, auto_create=options.topics.auto_create_subscription_group, clock=clock)
+        self._closing.push_async_callback(groups.close)
+        offsets = ConsumerOffsets(store.config_directory)
+        self._closing.push_async_callback(offsets.save)
+        clients = ClientTables(clock, options.consumers.channel_expired_timeout / 1000, self._consumers_changed)
+        locks = QueueLocks(clock)
+        topics.create_system_topics()
+        topics.attach(store)
+
+        self._store = store
+        self._gate = gate
+        self._groups = groups
+        self._dispatch = Dispatcher(
+            routes(
+                SendHandler(options, topics, groups, store, gate, long_polling.wake),
+                PullHandler(options, clock, topics, groups, clients, offsets, store, gate, long_polling, runtime.got),
+                OffsetHandlers(offsets, topics, groups, store),
+                ClientHandlers(clients, topics, groups, locks),
+                AdminHandlers(options, topics, offsets, store, runtime),
+            )
+        )
+        tasks = Tasks()
+        self._closing.push_async_callback(tasks.close)
+        tasks.every(GATE_SWEEP_SECONDS, gate.sweep, "durability timeouts")
+        tasks.every(SWEEP_SECONDS, long_polling.sweep, "long polling deadlines")
+        tasks.every(CLIENT_SWEEP_SECONDS, clients.expire, "client expiry")
+        tasks.every(CLIENT_SWEEP_SECONDS, locks.expire, "queue lock expiry")
+        tasks.every(SAMPLE_SECONDS, runtime.sample, "statistics")
+        tasks.every(options.consumers.flush_consumer_offset_interval / 1000, offsets.save, "consumer offsets")
+
+        await server.start()
+        self._closing.callback(long_polling.answer_all)
+        remoting = RemotingClient(clock=clock)
+        self._closing.push_async_callback(remoting.close)
+        registration = Registration(options, self.address, topics, remoting)
+        self._closing.push_async_callback(registration.close)
+        await registration.start()
+        log.info("broker %s serves at %s", options.identity.broker_name, self.address)
+
+    def _connection(self, opened: Callable[[Connection], None]) -> Connection:
+        return Connection(self._dispatch, self._clock, store=self._store.core, appended=self._gate.appended, opened=opened)
+
+    def _consumers_changed(self, group: ConsumerGroup) -> None:
+        config = self._groups.find(group.name)
+        if self._options.consumers.notify_consumer_ids_changed_enable and (
+            config is None or config.notify_consumer_ids_changed_enable
+        ):
+            notify_members(group)
+
+    async def close(self) -> None:
+        """Leave the name servers, finish what was begun, and close the store. Idempotent."""
+        closing, self._closing = self._closing, AsyncExitStack()
+        await closing.aclose()
+
+
+def _ports(listen_port: int) -> list[int]:
+    """The port and the fast port below it; when the system is to choose a port there is no fast one."""
+    return [listen_port, listen_port - FAST_PORT_BELOW] if listen_port > FAST_PORT_BELOW else [listen_port]
+
+
+def _reachable(bind_address: str) -> str:
+    """The address to advertise when none is configured: the one bound, or this machine's when all were."""
+    return address.local_ip() if bind_address in ("0.0.0.0", "::", "") else bind_address

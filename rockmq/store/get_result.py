@@ -1,0 +1,32 @@
+"""What reading a queue can come to (GetMessageStatus.java, GetMessageResult.java; store spec, 5.1)."""
+
+from enum import IntEnum
+from typing import NamedTuple
+
+from rockmq import _core
+
+
+class GetStatus(IntEnum):
+    """Values are shared with the core."""
+
+    FOUND = 0
+    NO_MATCHED_MESSAGE = 1
+    MESSAGE_WAS_REMOVING = 2
+    OFFSET_FOUND_NULL = 3
+    OFFSET_OVERFLOW_BADLY = 4
+    OFFSET_OVERFLOW_ONE = 5
+    OFFSET_TOO_SMALL = 6
+    NO_MATCHED_LOGIC_QUEUE = 7
+    NO_MESSAGE_IN_QUEUE = 8
+    OFFSET_RESET = 9
+
+
+class GetResult(NamedTuple):
+    """`buffers` hold `messages` stored records back to back; the offsets are those of the queue."""
+
+    status: int
+    next_offset: int
+    min_offset: int
+    max_offset: int
+    messages: int
+    buffers: list[bytes | _core.Slice]

@@ -1,0 +1,318 @@
+"""The message store: the only door to what is on disk (DefaultMessageStore.java; store spec, 1-5).
+
+Below the root: `commitlog/` and `consumequeue/` (the core's), `checkpoint`, `abort`, `lock`, and `config/` with the
+documents of whoever owns them. Opening takes the lock, recovers, and only then marks the store as running with `abort`;
+closing flushes everything and takes the mark away last, so whatever happens in between is found out at the next start.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+from rockmq import _core
+from rockmq.base.clock import Clock
+from rockmq.base.errors import ConfigError, ProtocolError, StoreUnavailable
+from rockmq.base.tasks import Tasks
+from rockmq.config.broker import Flush
+from rockmq.config.broker import Store as StoreOptions
+from rockmq.store.checkpoint import Checkpoint
+from rockmq.store.files import AbortMark, StoreLock
+from rockmq.store.flush import Flusher
+from rockmq.store.get_result import GetResult
+
+log = logging.getLogger(__name__)
+
+ENTRY_SIZE = 20
+
+
+class Put(NamedTuple):
+    """Where a message went. `end` is the position behind it, which durability waits for."""
+
+    position: int
+    end: int
+    queue_offset: int
+    watched: bool
+
+
+class MessageStore:
+    """A commit log with its consume queues, opened by `start` and closed by `close`.
+
+    `flushed` is told each position that reached the disk, `failed` of a disk error after which nothing more is accepted.
+    """
+
+    def __init__(
+        self,
+        options: StoreOptions,
+        *,
+        store_host: bytes,
+        region: str,
+        trace_on: bool,
+        cluster: str,
+        clock: Clock,
+        flushed: Callable[[int], None],
+        failed: Callable[[BaseException], None],
+    ) -> None:
+        self._options = options
+        self.root = Path(options.store_path_root_dir)
+        self.config_directory = self.root / "config"
+        self.store_host = store_host
+        self._region = region
+        self._trace_on = trace_on
+        self._cluster = cluster
+        self._clock = clock
+        self._flushed = flushed
+        self._failed = failed
+        self._tasks = Tasks()
+        # One thread for slow file work, apart from the loop's own pool, which a blocked disk would fill.
+        self._worker = ThreadPoolExecutor(1, thread_name_prefix="store")
+        self._next_force = 0.0
+        self.failed = False
+        self.core: _core.Store
+
+    @property
+    def is_sync(self) -> bool:
+        """Whether messages are acknowledged, and seen by consumers, only when they are on disk."""
+        return self._options.flush_disk_type is Flush.SYNC_FLUSH
+
+    @property
+    def readable_limit(self) -> int:
+        """The position up to which messages may be read: what a crash could still take away isn't shown to anybody."""
+        return self.core.flushed_position if self.is_sync else self.core.max_position
+
+    async def start(self) -> None:
+        """Open and recover. Raises ConfigError when the store is in use or can't be opened."""
+        self.config_directory.mkdir(parents=True, exist_ok=True)
+        self._lock = StoreLock(self.root / "lock")
+        try:
+            await self._in_worker(self._open)
+        except _core.StoreError as error:
+            self._lock.release()
+            raise ConfigError(f"the store {self.root} can't be opened: {error}") from None
+        except BaseException:
+            self._lock.release()
+            raise
+        options = self._options
+        self._flusher = Flusher(
+            self.core,
+            self._clock,
+            interval_seconds=None if self.is_sync else options.flush_interval_commit_log / 1000,
+            flushed=self._flushed,
+            failed=self._fail,
+        )
+        self._abort.set()
+        self._next_force = self._clock.monotonic() + options.flush_consume_queue_thorough_interval / 1000
+        self._tasks.every(options.flush_interval_consume_queue / 1000, self._maintain, "consume queue flush")
+
+    def _open(self) -> None:
+        started = time.monotonic()
+        options = self._options
+        self._abort = AbortMark(self.root / "abort")
+        self._checkpoint_path = self.root / "checkpoint"
+        self._checkpoint = Checkpoint.load(self._checkpoint_path)
+        self.core = _core.Store(
+            options.store_path_commit_log or str(self.root / "commitlog"),
+            str(self.root / "consumequeue"),
+            log_file_size=options.mapped_file_size_commit_log,
+            queue_file_size=-(-options.mapped_file_size_consume_queue // ENTRY_SIZE) * ENTRY_SIZE,
+            store_host=self.store_host,
+            max_message_size=options.max_message_size,
+            region=self._region,
+            trace_on=self._trace_on,
+            cluster=self._cluster,
+        )
+        start = self._recovery_start(self.core.files())
+        end, records = self.core.recover(start, options.check_crc_on_recover)
+        log.info(
+            "store %s opened after %s: log from %d to %d, %d records checked from %d on, %.2f s",
+            self.root,
+            "a kill" if self._abort.was_there else "a clean stop",
+            self.core.min_position,
+            end,
+            records,
+            start,
+            time.monotonic() - started,
+        )
+
+    def _recovery_start(self, files: list[tuple[int, int]]) -> int:
+        """The log file to check from: after a clean stop the newest with a record in it, after a kill the newest that
+        began before everything since was surely on disk (store spec, 4.1)."""
+        bound = self._checkpoint.safe if self._abort.was_there else None
+        for position, stored in reversed(files):
+            if stored >= 0 and (bound is None or stored <= bound):
+                return position
+        return files[0][0] if files else 0
+
+    # Writing
+
+    def set_ordinary(self, topic: str, write_queues: int, multi_tag: bool) -> None:
+        """Let connections append plain messages of a topic without asking (see `_core.Lane`)."""
+        self.core.set_ordinary(topic, write_queues, multi_tag)
+
+    def clear_ordinary(self, topic: str) -> None:
+        self.core.clear_ordinary(topic)
+
+    def append(
+        self,
+        topic: str,
+        queue_id: int,
+        body: bytes,
+        properties: bytes,
+        *,
+        born_host: bytes,
+        born_timestamp: int,
+        flag: int = 0,
+        sys_flag: int = 0,
+        reconsume_times: int = 0,
+        prepared_transaction_offset: int = 0,
+    ) -> Put:
+        """Append one message as given; it isn't durable yet. Raises StoreUnavailable."""
+        try:
+            position, size, queue_offset, watched = self.core.append(
+                topic,
+                queue_id,
+                body,
+                properties,
+                now=self._clock.now_ms(),
+                born_host=born_host,
+                born_timestamp=born_timestamp,
+                flag=flag,
+                sys_flag=sys_flag,
+                reconsume_times=reconsume_times,
+                prepared_transaction_offset=prepared_transaction_offset,
+            )
+        except _core.StoreError as error:
+            raise StoreUnavailable(str(error)) from None
+        return Put(position, position + size, queue_offset, watched)
+
+    def append_batch(
+        self,
+        topic: str,
+        queue_id: int,
+        body: bytes,
+        *,
+        born_host: bytes,
+        born_timestamp: int,
+        sys_flag: int = 0,
+        reconsume_times: int = 0,
+    ) -> tuple[list[int], Put]:
+        """Append a client batch, all of it or nothing: (position of each message, the whole). Raises StoreUnavailable,
+        and ProtocolError when the batch can't be read."""
+        try:
+            positions, end, queue_offset, watched = self.core.append_batch(
+                topic,
+                queue_id,
+                body,
+                now=self._clock.now_ms(),
+                born_host=born_host,
+                born_timestamp=born_timestamp,
+                sys_flag=sys_flag,
+                reconsume_times=reconsume_times,
+            )
+        except _core.StoreError as error:
+            raise StoreUnavailable(str(error)) from None
+        except ValueError as error:
+            raise ProtocolError(f"the batch can't be read: {error}") from None
+        return positions, Put(positions[0], end, queue_offset, watched)
+
+    def request_flush(self) -> None:
+        """Have everything appended so far forced soon."""
+        self._flusher.request()
+
+    # Reading
+
+    def get(
+        self,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        count_max: int,
+        bytes_max: int,
+        tag_codes: Iterable[int] | None,
+    ) -> GetResult:
+        """Messages of a queue from `offset` on, as far as they may be read."""
+        return GetResult(*self.core.get(topic, queue_id, offset, count_max, bytes_max, self.readable_limit, tag_codes))
+
+    def bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
+        """(min offset, offset of the next message) of a queue; (0, 0) when nothing was ever put into it."""
+        return self.core.queue_bounds(topic, queue_id) or (0, 0)
+
+    def read(self, position: int) -> bytes | None:
+        """The stored record at a position, None when no record begins there or it may not be read yet."""
+        record = self.core.read(position)
+        return record if record is not None and position + len(record) <= self.readable_limit else None
+
+    def store_timestamp(self, topic: str, queue_id: int, offset: int) -> int:
+        """When a message was stored (ms), -1 when it isn't there."""
+        return self.core.store_timestamp(topic, queue_id, offset)
+
+    def offset_by_time(self, topic: str, queue_id: int, timestamp: int, *, upper: bool) -> int:
+        """The offset in a queue for a time (store spec, 3.6)."""
+        return self.core.offset_by_time(topic, queue_id, timestamp, upper)
+
+    def watch(self, topic: str, queue_id: int) -> None:
+        """Have the queue's next message reported, once."""
+        self.core.watch(topic, queue_id)
+
+    def delete_queues(self, topic: str) -> None:
+        self.core.delete_queues(topic)
+
+    # Upkeep
+
+    async def _maintain(self) -> None:
+        """Write queue entries out, make the next log file ready, and from time to time force queues and checkpoint."""
+        if self.failed:
+            return
+        try:
+            await self._in_worker(self._write_queues)
+        except (_core.StoreError, OSError) as error:
+            self._fail(error)
+
+    def _write_queues(self) -> None:
+        force = self._clock.monotonic() >= self._next_force
+        _, stored = self.core.flush_queues(force)
+        if force:
+            self._next_force = self._clock.monotonic() + self._options.flush_consume_queue_thorough_interval / 1000
+            self._save_checkpoint(stored)
+        size = self._options.mapped_file_size_commit_log
+        if self.core.max_position % size > size // 2:
+            self.core.prepare_next_file()
+
+    def _save_checkpoint(self, logics: int) -> None:
+        self._checkpoint.physic = self._flusher.forced_until
+        self._checkpoint.logics = logics
+        self._checkpoint.save(self._checkpoint_path)
+
+    def _fail(self, error: BaseException) -> None:
+        """Accept nothing more: an acknowledgement could be a lie from here on."""
+        if self.failed:
+            return
+        self.failed = True
+        self.core.set_writable(False)
+        log.critical("the store %s failed and takes no more messages", self.root, exc_info=error)
+        self._failed(error)
+
+    async def close(self) -> None:
+        """Flush everything and release the store. After a failure `abort` stays, so the next start checks the log."""
+        await self._tasks.close()
+        await self._flusher.close()
+        if not self.failed:
+            try:
+                await self._in_worker(self._close_core)
+                self._abort.clear()
+            except (_core.StoreError, OSError) as error:
+                self._fail(error)
+        self._worker.shutdown(wait=True)
+        self._lock.release()
+
+    def _close_core(self) -> None:
+        _, stored = self.core.flush_queues(True)
+        self._save_checkpoint(stored)
+        self.core.close()
+
+    async def _in_worker(self, work: Callable[[], None]) -> None:
+        await asyncio.get_running_loop().run_in_executor(self._worker, partial(work))
