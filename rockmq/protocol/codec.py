@@ -74,7 +74,7 @@ class Command:
         return _core.frame_head(self.serializer, self.code, self.opaque, self.flag, self.remark, self.fields, body_size)
 
 
-def from_tuple(cut: _core.Command) -> Command:
+def from_tuple(cut: "_core.Command") -> Command:
     """Give names to what the core cut out of the stream."""
     code, language, version, opaque, flag, serializer, remark, fields, body = cut
     return Command(code, opaque, flag, remark, fields, body, language, version, serializer)

@@ -80,3 +80,35 @@ class AddResponse(Header):
 @request(RequestCode.ADD_WRITE_PERM_OF_BROKER, AddResponse)
 class AddWritePerm(Header, kw_only=True):
     broker_name: str
+
+
+@request(RequestCode.REGISTER_TOPIC_IN_NAMESRV)
+class RegisterTopic(TopicHeader, kw_only=True):
+    """The queues are in the body, `rockmq.protocol.bodies.route.TopicRouteData`."""
+
+    topic: Topic
+
+
+@request(RequestCode.GET_UNIT_TOPIC_LIST)
+class GetUnitTopics(Header):
+    pass
+
+
+@request(RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST)
+class GetUnitSubTopics(Header):
+    pass
+
+
+@request(RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST)
+class GetUnitSubWithoutUnitTopics(Header):
+    pass
+
+
+@request(RequestCode.UPDATE_NAMESRV_CONFIG)
+class UpdateNamesrvConfig(Header):
+    """The changes are in the body, as Java properties text."""
+
+
+@request(RequestCode.GET_NAMESRV_CONFIG)
+class GetNamesrvConfig(Header):
+    pass

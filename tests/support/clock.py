@@ -1,0 +1,12 @@
+"""Time that stands still until a test moves it."""
+
+
+class FakeClock:
+    def __init__(self) -> None:
+        self.seconds = 1_700_000_000.0
+
+    def now_ms(self) -> int:
+        return int(self.seconds * 1000)
+
+    def monotonic(self) -> float:
+        return self.seconds

@@ -1,0 +1,240 @@
+"""The broker's tables: what they keep, what they write, and what of Apache's they read."""
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+
+from rockmq.base.errors import ConfigError
+from rockmq.broker.clients import ClientTables, ConsumerGroup
+from rockmq.broker.groups import GroupTable
+from rockmq.broker.long_polling import LongPolling, Parked
+from rockmq.broker.offsets import ConsumerOffsets
+from rockmq.broker.queue_locks import EXPIRY_SECONDS, QueueLocks
+from rockmq.broker.stats import SAMPLE_SECONDS, Rate
+from rockmq.broker.topics import TopicTable
+from rockmq.protocol.bodies.client import ConsumerData
+from rockmq.protocol.bodies.common import MessageQueue, SubscriptionData, TopicConfig
+from tests.support.clock import FakeClock
+from tests.unit.broker.conftest import options
+
+
+async def test_topics_are_saved_in_apaches_shape_and_read_again(tmp_path: Path) -> None:
+    table = TopicTable(tmp_path, options(tmp_path), FakeClock())
+    table.create_system_topics()
+    fifo = {"message.type": "FIFO"}
+    saved = table.put(TopicConfig(topic_name="orders", read_queue_nums=8, write_queue_nums=4, attributes=fifo))
+    assert saved is not None
+    await saved
+    assert (
+        table.put(
+            TopicConfig(topic_name="orders", read_queue_nums=8, write_queue_nums=4, attributes={"message.type": "FIFO"})
+        )
+        is None
+    )
+    document = json.loads((tmp_path / "topics.json").read_text())
+    assert document["topicConfigTable"]["orders"] == {
+        "attributes": {"message.type": "FIFO"},
+        "order": False,
+        "perm": 6,
+        "readQueueNums": 8,
+        "topicFilterType": "SINGLE_TAG",
+        "topicName": "orders",
+        "topicSysFlag": 0,
+        "writeQueueNums": 4,
+    }
+    assert set(document["dataVersion"]) == {"counter", "stateVersion", "timestamp"}
+    again = TopicTable(tmp_path, options(tmp_path), FakeClock())
+    assert again.all() == table.all()
+    assert again.version.counter == table.version.counter
+    await table.close()
+
+
+async def test_changes_that_come_together_are_saved_together(tmp_path: Path) -> None:
+    table = TopicTable(tmp_path, options(tmp_path), FakeClock())
+    changes = []
+    table.on_change.append(lambda: changes.append(1))
+    waits = [table.put(TopicConfig(topic_name=f"t{number}")) for number in range(200)]
+    await asyncio.gather(*(wait for wait in waits if wait is not None))
+    assert len(changes) == 200
+    assert len(TopicTable(tmp_path, options(tmp_path), FakeClock()).all()) == 200
+
+
+def test_document_that_cannot_be_read_is_not_taken_for_an_empty_one(tmp_path: Path) -> None:
+    (tmp_path / "topics.json").write_text("{ broken")
+    with pytest.raises(ConfigError, match=r"topics\.json"):
+        TopicTable(tmp_path, options(tmp_path), FakeClock())
+    (tmp_path / "topics.json.bak").write_text('{"topicConfigTable":{"kept":{"topicName":"kept"}}}')
+    assert list(TopicTable(tmp_path, options(tmp_path), FakeClock()).all()) == ["kept"]
+
+
+def test_offsets_of_an_apache_broker_are_read(tmp_path: Path) -> None:
+    version = '"dataVersion":{"counter":5,"stateVersion":0,"timestamp":1}'
+    text = f'{{\n\t{version},\n\t"offsetTable":{{"T@g":{{0:10,1:7\n\t\t}},"T@h":{{3:-1}}\n\t}}\n}}'
+    (tmp_path / "consumerOffset.json").write_text(text)
+    offsets = ConsumerOffsets(tmp_path)
+    assert offsets.query("g", "T", 1) == 7
+    assert offsets.query("g", "T", 2) is None
+    assert offsets.query("h", "T", 3) is None, "a negative offset is none"
+
+
+async def test_offsets_survive(tmp_path: Path) -> None:
+    offsets = ConsumerOffsets(tmp_path)
+    offsets.commit("g", "T", 0, 10)
+    offsets.commit("g", "%RETRY%g", 0, 4)
+    offsets.commit("g", "T", 0, 8)
+    await offsets.save()
+    again = ConsumerOffsets(tmp_path)
+    assert again.by_group("g") == {"T": {0: 8}, "%RETRY%g": {0: 4}}
+
+
+async def test_groups_are_created_when_that_is_allowed(tmp_path: Path) -> None:
+    closed = GroupTable(tmp_path / "a", auto_create=False, clock=FakeClock())
+    assert closed.find("new") is None
+    assert closed.find("TOOLS_CONSUMER") is not None
+    table = GroupTable(tmp_path / "b", auto_create=True, clock=FakeClock())
+    assert table.find("no good") is None
+    created = table.find("new")
+    assert created is not None
+    await table.close()
+    assert GroupTable(tmp_path / "b", auto_create=False, clock=FakeClock()).find("new") == created
+
+
+def queues(*ids: int) -> list[MessageQueue]:
+    return [MessageQueue("T", "b", queue_id) for queue_id in ids]
+
+
+def test_a_queue_is_locked_for_one_client_at_a_time() -> None:
+    clock = FakeClock()
+    locks = QueueLocks(clock)
+    assert locks.lock("g", "one", queues(0, 1)) == queues(0, 1)
+    assert locks.lock("g", "two", queues(0, 1, 2)) == queues(2)
+    assert locks.lock("other group", "two", queues(0)) == queues(0)
+    clock.seconds += EXPIRY_SECONDS - 1
+    assert locks.lock("g", "one", queues(0)) == queues(0), "its owner renews it"
+    clock.seconds += 2
+    assert locks.lock("g", "two", queues(0, 1)) == queues(1), "what isn't renewed is anybody's"
+    locks.unlock("g", "two", queues(0, 1))
+    assert locks.lock("g", "three", queues(0, 1)) == queues(1), "nobody gives up another's lock"
+
+
+class Peer:
+    """Stands for a connection where only what is told to it matters."""
+
+    def __init__(self) -> None:
+        self.on_close: list[object] = []
+        self.closed = False
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def subscription(topic: str, version: int, expression: str = "*") -> SubscriptionData:
+    return SubscriptionData(topic=topic, sub_version=version, sub_string=expression)
+
+
+class Members:
+    def __init__(self) -> None:
+        self.clock = FakeClock()
+        self.changes: list[tuple[str, list[str]]] = []
+        self.tables = ClientTables(self.clock, 120, self._changed)
+
+    def _changed(self, group: ConsumerGroup) -> None:
+        self.changes.append((group.name, group.client_ids()))
+
+    def beat(self, client: str, peer: Peer, *wanted: SubscriptionData, fingerprint: int = 0, bare: bool = False) -> bool:
+        data = ConsumerData(group_name="g", subscription_data_set=list(wanted))
+        return self.tables.beat_consumer(
+            data,
+            client,
+            peer,
+            "JAVA",
+            479,
+            fingerprint=fingerprint,
+            without_subscriptions=bare,  # type: ignore[arg-type]
+        )
+
+
+def test_members_are_told_of_changes_and_only_of_changes() -> None:
+    members, one, two = Members(), Peer(), Peer()
+    members.beat("one", one, subscription("T", 1))
+    members.beat("one", one, subscription("T", 1))
+    assert members.changes == [("g", ["one"])]
+    members.beat("two", two, subscription("T", 1))
+    members.beat("one", one, subscription("T", 1), subscription("U", 1))
+    assert members.changes[1:] == [("g", ["one", "two"]), ("g", ["one", "two"])]
+    for callback in two.on_close:
+        callback(two)  # type: ignore[operator]
+    assert members.changes[-1] == ("g", ["one"])
+    members.tables.unregister_consumer("g", one)  # type: ignore[arg-type]
+    assert members.tables.consumers == {}
+
+
+def test_heartbeat_without_subscriptions_takes_none_away() -> None:
+    members, one = Members(), Peer()
+    assert members.beat("one", one, subscription("T", 1), fingerprint=42)
+    assert not members.beat("one", one, fingerprint=42, bare=True)
+    assert list(members.tables.consumers["g"].subscriptions) == ["T"]
+    assert members.beat("one", one, fingerprint=43, bare=True), "another fingerprint asks for the whole"
+
+
+def test_only_newer_subscriptions_replace() -> None:
+    members, one = Members(), Peer()
+    members.beat("one", one, subscription("T", 5, "a"))
+    members.beat("one", one, subscription("T", 4, "b"))
+    assert members.tables.consumers["g"].subscriptions["T"].sub_string == "a"
+    members.beat("one", one, subscription("T", 6, "b"))
+    assert members.tables.consumers["g"].subscriptions["T"].sub_string == "b"
+
+
+def test_client_without_heartbeats_is_closed() -> None:
+    members, one, two = Members(), Peer(), Peer()
+    members.beat("one", one, subscription("T", 1))
+    members.clock.seconds += 100
+    members.beat("two", two, subscription("T", 1))
+    members.clock.seconds += 50
+    members.tables.expire()
+    assert (one.closed, two.closed) == (True, False)
+
+
+def test_parked_pulls_are_bounded_woken_and_swept() -> None:
+    clock = FakeClock()
+    watched: list[tuple[str, int]] = []
+    polling = LongPolling(clock, 3, lambda topic, queue_id: watched.append((topic, queue_id)))
+    attempts: list[tuple[str, bool]] = []
+
+    def parked(name: str, answers: bool, seconds: float, gone: bool = False) -> Parked:
+        def attempt(last: bool) -> bool:
+            attempts.append((name, last))
+            return answers or last
+
+        return Parked(clock.seconds + seconds, attempt, lambda: gone)
+
+    assert polling.park("T", 0, parked("answered", True, 30))
+    assert polling.park("T", 0, parked("kept", False, 15))
+    assert polling.park("T", 1, parked("gone", True, 30, gone=True))
+    assert not polling.park("T", 2, parked("too many", True, 30))
+    polling.wake("T", 0)
+    assert attempts == [("answered", False), ("kept", False)]
+    assert polling.count == 2
+    assert watched[-1] == ("T", 0), "who still waits is watched for again"
+    clock.seconds += 10
+    polling.sweep()
+    assert polling.count == 1, "pulls of lost connections are forgotten"
+    clock.seconds += 10
+    polling.sweep()
+    assert attempts[-1] == ("kept", True)
+    assert polling.count == 0
+
+
+def test_rates_come_from_samples() -> None:
+    clock = FakeClock()
+    rate = Rate(clock)
+    for _ in range(12):
+        clock.seconds += SAMPLE_SECONDS
+        rate.total += 1000
+        rate.sample()
+    assert rate.per_second() == pytest.approx((100, 100, 100), rel=0.2)
+    clock.seconds += SAMPLE_SECONDS
+    assert rate.per_second()[0] < 100
