@@ -1,0 +1,198 @@
+"""The broker's options (BrokerConfig.java, MessageStoreConfig.java, NettyServerConfig.java; store spec, section 8).
+
+Defaults are Apache's unless a comment says why not.
+"""
+
+import ipaddress
+import os
+import re
+import socket
+from enum import StrEnum
+from typing import Annotated, ClassVar
+
+from msgspec import field
+from msgspec.structs import force_setattr
+
+from rockmq.base import address
+from rockmq.base.errors import ConfigError
+from rockmq.config import inert
+from rockmq.config.inert import Foreign
+from rockmq.config.key import Key, Options, Role, declare
+
+INT_MAX = 2**31 - 1
+QUEUE_ENTRY_SIZE = 20
+REGISTER_PERIOD_MS_MIN = 10_000
+REGISTER_PERIOD_MS_MAX = 60_000
+
+_ILLEGAL = re.compile(r"[\s:;,@#/\"'\\]")
+
+
+class Flush(StrEnum):
+    """When a send is acknowledged."""
+
+    SYNC_FLUSH = "SYNC_FLUSH"
+    ASYNC_FLUSH = "ASYNC_FLUSH"
+
+
+def default_broker_name() -> str:
+    """The host name, with what no topic name may hold made `_`: the broker's name is also the name of a topic."""
+    return re.sub(r"[^a-zA-Z0-9_-]", "_", socket.gethostname()) or "DEFAULT_BROKER"
+
+
+class Identity(Options, frozen=True, kw_only=True):
+    broker_cluster_name: Annotated[str, Key("Name of the cluster this broker belongs to.")] = "DefaultCluster"
+    broker_name: Annotated[str, Key("Name of this broker; master and slaves of a group share it.")] = field(
+        default_factory=default_broker_name
+    )
+    broker_id: Annotated[int, Key("0 is the master of its group.", ge=0, le=2**63 - 1)] = 0
+    broker_ip1: Annotated[str | None, Key("Host or address that clients are told; default: found out.")] = field(
+        default=None, name="brokerIP1"
+    )
+    broker_ip2: Annotated[str | None, Key("Host or address that slaves are told; default: brokerIP1.")] = field(
+        default=None, name="brokerIP2"
+    )
+    namesrv_addr: Annotated[str, Key("Name servers, host:port, separated by `;`.")] = field(
+        default_factory=lambda: os.environ.get("NAMESRV_ADDR", "")  # as in Java and in its container images
+    )
+    region_id: Annotated[str, Key("Region that send results carry.")] = "DefaultRegion"
+    trace_on: Annotated[bool, Key("Whether send results ask clients to trace.")] = True
+
+    def __post_init__(self) -> None:
+        for key, name in (("brokerClusterName", self.broker_cluster_name), ("brokerName", self.broker_name)):
+            if not name or len(name) > 127 or _ILLEGAL.search(name):
+                raise ConfigError(
+                    f"{key}={name}: expected 1 to 127 characters, none of them a blank, quote or one of : ; , @ # / \\"
+                )
+        if self.broker_id != 0:
+            raise ConfigError(f"brokerId={self.broker_id}: only 0, a master's; {inert.REPLICATION}")
+        for key, host in (("brokerIP1", self.broker_ip1), ("brokerIP2", self.broker_ip2)):
+            if host is not None:
+                _check_host(key, host)
+        for each in address.split_list(self.namesrv_addr):
+            try:
+                address.split(each)
+            except ConfigError as error:
+                raise ConfigError(f"namesrvAddr={self.namesrv_addr}: {error}") from None
+
+
+class Network(Options, frozen=True, kw_only=True):
+    listen_port: Annotated[int, Key("Port for clients; two below it is the fast port.", ge=0, le=65535)] = 10911
+    bind_address: Annotated[str, Key("Local address to listen on.")] = "0.0.0.0"
+    # Beyond Apache: behind a port mapping the port clients must use isn't the one that is bound.
+    advertised_port: Annotated[int, Key("Port that clients are told; default: listenPort.", ge=1, le=65535)] | None = None
+    server_channel_max_idle_time_seconds: Annotated[
+        int, Key("A connection silent for so long is closed.", unit="seconds", ge=1, le=INT_MAX)
+    ] = 120
+    server_socket_backlog: Annotated[int, Key("Connections waiting to be accepted.", ge=1, le=65535)] = 1024
+    connections_max: Annotated[int, Key("Open connections; over it new ones are refused.", ge=1, le=INT_MAX)] = 50_000
+
+
+class Registration(Options, frozen=True, kw_only=True):
+    register_name_server_period: Annotated[
+        int, Key("Time between registrations, made 10000 to 60000.", unit="ms", ge=0, le=INT_MAX)
+    ] = 30_000
+    register_broker_timeout_mills: Annotated[int, Key("Wait for a name server's answer.", unit="ms", ge=1, le=INT_MAX)] = (
+        24_000
+    )
+    compressed_register: Annotated[bool, Key("Compress registrations.")] = False
+
+    def __post_init__(self) -> None:
+        period = max(REGISTER_PERIOD_MS_MIN, min(self.register_name_server_period, REGISTER_PERIOD_MS_MAX))
+        force_setattr(self, "register_name_server_period", period)
+
+
+class Topics(Options, frozen=True, kw_only=True):
+    auto_create_topic_enable: Annotated[bool, Key("Create a topic when it is first sent to.")] = True
+    auto_create_subscription_group: Annotated[bool, Key("Create a group when it first consumes.")] = True
+    default_topic_queue_nums: Annotated[int, Key("Queues of a topic created so.", ge=1, le=65536)] = 8
+    broker_permission: Annotated[int, Key("What this broker allows: 4 read, 2 write, 6 both.", ge=0, le=7)] = 6
+    cluster_topic_enable: Annotated[bool, Key("Make the topic named like the cluster usable.")] = True
+    broker_topic_enable: Annotated[bool, Key("Make the topic named like the broker usable.")] = True
+    trace_topic_enable: Annotated[bool, Key("Create the trace topic.")] = False
+    msg_trace_topic_name: Annotated[str, Key("Name of the trace topic.")] = "RMQ_SYS_TRACE_TOPIC"
+
+
+class Consumers(Options, frozen=True, kw_only=True):
+    flush_consumer_offset_interval: Annotated[
+        int, Key("Time between saves of consumer offsets.", unit="ms", ge=1, le=INT_MAX)
+    ] = 5_000
+    long_polling_enable: Annotated[bool, Key("Let a pull wait for messages as long as the client asks.")] = True
+    short_polling_time_mills: Annotated[
+        int, Key("How long a pull waits when long polling is off.", unit="ms", ge=0, le=INT_MAX)
+    ] = 1_000
+    notify_consumer_ids_changed_enable: Annotated[bool, Key("Tell a group's members when one comes or goes.")] = True
+    channel_expired_timeout: Annotated[
+        int, Key("A client without heartbeat for so long is forgotten.", unit="ms", ge=1, le=2**63 - 1)
+    ] = 120_000
+    suspended_pulls_max: Annotated[int, Key("Pulls that may wait at once.", ge=0, le=INT_MAX)] = 100_000
+    # Apache's 32 is the default of its clients too, and silently cuts down those that ask for more.
+    max_transfer_count_on_message_in_memory: Annotated[int, Key("Messages in one pull.", ge=1, le=65536)] = 1024
+    max_transfer_bytes_on_message_in_memory: Annotated[
+        int, Key("Bytes in one pull when the client states none.", unit="bytes", ge=1, le=16_000_000)
+    ] = 262_144
+
+
+class Store(Options, frozen=True, kw_only=True):
+    store_path_root_dir: Annotated[str, Key("Directory of the store.", path=True)] = field(
+        default_factory=lambda: os.path.join(os.path.expanduser("~"), "store")
+    )
+    store_path_commit_log: Annotated[
+        str | None, Key("Directory of the log; default: commitlog in the store.", path=True)
+    ] = None
+    mapped_file_size_commit_log: Annotated[int, Key("Size of a log file.", unit="bytes", ge=1024, le=INT_MAX)] = (
+        1_073_741_824
+    )
+    mapped_file_size_consume_queue: Annotated[
+        int, Key("Size of a queue file, rounded up to whole entries of 20.", unit="bytes", ge=1, le=INT_MAX - 19)
+    ] = 6_000_000
+    # Apache's default, ASYNC_FLUSH, acknowledges messages that a power cut loses. Ours doesn't.
+    flush_disk_type: Annotated[Flush, Key("When a send is acknowledged.")] = Flush.SYNC_FLUSH
+    sync_flush_timeout: Annotated[int, Key("Wait for the disk at a send.", unit="ms", ge=1, le=INT_MAX)] = 5_000
+    flush_interval_commit_log: Annotated[
+        int, Key("Time between flushes of the log with ASYNC_FLUSH.", unit="ms", ge=1, le=INT_MAX)
+    ] = 500
+    flush_interval_consume_queue: Annotated[int, Key("Time between writes of the queues.", unit="ms", ge=1, le=INT_MAX)] = (
+        1_000
+    )
+    flush_consume_queue_thorough_interval: Annotated[
+        int, Key("Time between writes that are forced to disk.", unit="ms", ge=1, le=INT_MAX)
+    ] = 60_000
+    # Bounded by the frame a message travels in.
+    max_message_size: Annotated[int, Key("Largest message body.", unit="bytes", ge=1, le=16_777_216)] = 4_194_304
+    check_crc_on_recover: Annotated[bool, Key("Check bodies when the log is read after a crash.")] = field(
+        default=True, name="checkCRCOnRecover"
+    )
+
+    def __post_init__(self) -> None:
+        entries = -(-self.mapped_file_size_consume_queue // QUEUE_ENTRY_SIZE)
+        force_setattr(self, "mapped_file_size_consume_queue", entries * QUEUE_ENTRY_SIZE)
+        if not self.store_path_root_dir:
+            raise ConfigError("storePathRootDir is empty: expected a directory")
+        if self.store_path_commit_log is not None and "," in self.store_path_commit_log:
+            raise ConfigError(
+                f"storePathCommitLog={self.store_path_commit_log}: only one directory, several aren't built yet"
+            )
+
+
+@declare
+class BrokerOptions(Role, frozen=True, kw_only=True):
+    foreign: ClassVar[Foreign] = inert.BROKER
+
+    identity: Identity = field(default_factory=Identity)
+    network: Network = field(default_factory=Network)
+    registration: Registration = field(default_factory=Registration)
+    topics: Topics = field(default_factory=Topics)
+    consumers: Consumers = field(default_factory=Consumers)
+    store: Store = field(default_factory=Store)
+
+
+def _check_host(key: str, host: str) -> None:
+    bare = host.removeprefix("[").removesuffix("]")
+    try:
+        ip = ipaddress.ip_address(bare)
+    except ValueError:
+        if _ILLEGAL.search(host):
+            raise ConfigError(f"{key}={host}: expected a host name or an IP address, without a port") from None
+        return
+    if ip.is_unspecified:
+        raise ConfigError(f"{key}={host}: clients are told this address, so it must be one they can reach")

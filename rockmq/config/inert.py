@@ -1,0 +1,204 @@
+"""Keys of Apache's that RockMQ doesn't own: those without effect here, and those that ask for what isn't here.
+
+An existing broker.conf must start, so the former load with one warning. The latter would change what a cluster promises
+(who may read, what survives a crash, who is master), so asking for one is an error; saying its default is fine.
+"""
+
+from typing import NamedTuple
+
+REPLICATION = "not built yet: replication comes with the cluster release"
+ACCESS = "not built yet: without access control a broker that ignored this would be open to everyone"
+FORMAT = "not built yet, and the files would not be what Apache's broker writes"
+
+
+class Refusal(NamedTuple):
+    """The values (in lower case) that ask for nothing, and why any other is refused."""
+
+    accepted: frozenset[str]
+    why: str
+
+
+class Foreign(NamedTuple):
+    """A role's foreign keys."""
+
+    inert: frozenset[str]
+    refused: dict[str, Refusal]
+
+
+PREFIXES = ("com.rocketmq.", "rocketmq.", "org.apache.rocketmq.", "tls.")
+"""How Java system properties begin that people put into such files."""
+
+
+def _only(values: str, why: str) -> Refusal:
+    return Refusal(frozenset(values.split("|")), why)
+
+
+_TLS = "not built yet: this server speaks plain TCP only, and clients that expect TLS would not be protected"
+
+_REFUSED_BY_ALL = {
+    "tls.enable": _only("false|", _TLS),
+    "tls.server.mode": _only("disabled|permissive|", _TLS),
+    "useTLS": _only("false|", _TLS),
+    "enableControllerMode": _only("false|", "controller mode is " + REPLICATION),
+}
+
+_REFUSED_BY_BROKER = _REFUSED_BY_ALL | {
+    "brokerRole": _only("async_master|", REPLICATION),
+    "haMasterAddress": _only("", REPLICATION),
+    "enableSlaveActingMaster": _only("false|", "acting masters are " + REPLICATION),
+    "enableRemoteEscape": _only("false|", "acting masters are " + REPLICATION),
+    "enableDLegerCommitLog": _only("false|", "DLedger isn't built; " + REPLICATION),
+    "duplicationEnable": _only("false|", REPLICATION),
+    "isInBrokerContainer": _only("false|", "broker containers aren't built; run one process per broker"),
+    "aclEnable": _only("false|", ACCESS),
+    "authenticationEnabled": _only("false|", ACCESS),
+    "authorizationEnabled": _only("false|", ACCESS),
+    "migrateAuthFromV1Enabled": _only("false|", ACCESS),
+    "rejectPullConsumerEnable": _only("false|", "not built yet: pull consumers would not be refused"),
+    "transientStorePoolEnable": _only(
+        "false|", "not built: messages outside the page cache would be lost when the process dies"
+    ),
+    "storeType": _only("default|", "only `default`, Apache's files; RocksDB isn't built"),
+    "readOnlyCommitLogStorePaths": _only("", "not built yet: a log is one directory"),
+    "enableConsumeQueueExt": _only("false|", FORMAT),
+    "enabledAppendPropCRC": _only("false|", FORMAT),
+    "enableLmq": _only("false|", "light queues are " + FORMAT),
+    "enableMultiDispatch": _only("false|", "light queues are " + FORMAT),
+    "configManagerVersion": _only("v1|", "only `v1`, Apache's JSON files"),
+    "messageStorePlugIn": _only("", "Java plug-ins can't be loaded here"),
+    "enablePropertyFilter": _only("false|", "not built yet: SQL92 filters would not be evaluated"),
+    "fetchNamesrvAddrByAddressServer": _only("false|", "not built: list the name servers in namesrvAddr"),
+}
+
+_REFUSED_BY_NAMESRV = _REFUSED_BY_ALL | {
+    "supportActingMaster": _only("false|", "acting masters are " + REPLICATION),
+    "notifyMinBrokerIdChanged": _only("false|", REPLICATION),
+    "enableControllerInNamesrv": _only("false|", "controller mode is " + REPLICATION),
+    "clusterTest": _only("false|", "not built: routes are never looked up in another environment"),
+}
+
+# BrokerConfig.java, BrokerIdentity.java
+_BROKER = """
+     accountStatsEnable accountStatsPrintZeroValues ackMessageThreadPoolNums ackThreadPoolQueueCapacity
+    adminBrokerThreadPoolNums adminBrokerThreadPoolQueueCapacity allowRecallWhenBrokerNotWriteable appendAckAsync
+    appendCkAsync asyncSendEnable autoDeleteUnusedStats brokerConfigPath brokerElectionPriority
+    brokerFastFailureEnable brokerHeartbeatInterval brokerNotActiveTimeoutMillis byCheckMsgInMem cgColdReadThreshold
+    checkSyncStateSetPeriod cleanOfflineBrokerInterval clearRetryTopicWhenDeleteTopic
+    clientManagerThreadPoolQueueCapacity clientManageThreadPoolNums coldCtrStrategyEnable commercialBaseCount
+    commercialSizePerMsg compatibleWithOldNameSrv configBlackList consumerFallbehindThreshold
+    consumerManagerThreadPoolQueueCapacity consumerManageThreadPoolNums controllerAddr controllerHeartBeatTimeoutMills
+    defaultMessageRequestMode defaultPopShareQueueNum disableConsumeIfConsumerReadSlowly enableCalcFilterBitMap
+    enableConnectionMetrics enableCreateSysGroup enableDetailStat enableFastChannelEventProcess enableLagAndDlqMetrics
+    enableLmqStats enableMessageStoreMetrics enableMixedMessageType enableNetWorkFlowControl
+    enableNotifyAfterPopOrderLockRelease enableNotifyBeforePopCalculateLag enablePopBatchAck enablePopBufferMerge
+    enablePopLog enablePopMessageThreshold enablePopMetrics enableRegisterProducer enableRemotingMetrics
+    enableRequestMetrics enableRetryTopicV2 enableSingleTopicRegister enableSkipLongAwaitingAck enableSplitMetadata
+    enableSplitRegistration enableStatsMetrics enableTransactionMetrics endTransactionPoolQueueCapacity
+    endTransactionThreadPoolNums estimateAccumulation expectConsumerNumUseFilter expireMaxSecond expireSecond
+    fetchControllerAddrByDnsLookup fetchNameSrvAddrByDnsLookup fetchNamesrvAddrInterval filterDataCleanTimeSpan
+    filterSupportRetry forceRegister forwardTimeout globalColdReadThreshold heartbeatThreadPoolNums
+    heartbeatThreadPoolQueueCapacity highSpeedMode historyInterval inBrokerContainer interval isolateLogEnable
+    litePullMessageEnable litePullMessageThreadPoolNums litePullThreadPoolQueueCapacity
+    loadBalancePollNameServerInterval loadBalanceProcessorThreadPoolNums loadBalanceThreadPoolQueueCapacity
+    lockInStrictMode maxErrorRateOfBloomFilter maxPopPollingSize maxQueueSize maxStatsIdleTimeInMinutes
+    metricGrpcExporterIntervalInMills metricGrpcExporterTimeOutInMills metricLoggingExporterIntervalInMills
+    metricsExporterType metricsGrpcExporterHeader metricsGrpcExporterTarget metricsInDelta metricsLabel
+    metricsOtelCardinalityLimit metricsPromExporterHost metricsPromExporterPort popCkMaxBufferSize popCkStayBufferTime
+    popCkStayBufferTimeOut popConsumerFSServiceInit popConsumerKVServiceEnable popConsumerKVServiceInit
+    popConsumerKVServiceLog popFromRetryProbability popInflightMessageThreshold popLongPollingForceNotifyInterval
+    popPollingMapExpireTimeSeconds popPollingMapSize popPollingSize popResponseReturnActualRetryTopic
+    popReviveMaxAttemptTimes popReviveMaxReturnSizePerRead printChannelGroups printChannelGroupsMinNum
+    processReplyMessageThreadPoolNums pullMessageThreadPoolNums pullThreadPoolQueueCapacity
+    putMessageFutureThreadPoolNums putThreadPoolQueueCapacity queryMessageThreadPoolNums queryThreadPoolQueueCapacity
+    realTimeNotifyConsumerChange recallMessageEnable recoverConcurrently recoverThreadPoolNums
+    rejectTransactionMessage replyThreadPoolQueueCapacity retrieveMessageFromPopRetryTopicV1 reviveAckWaitMs
+    reviveInterval reviveMaxSlow reviveQueueNum reviveScanTime rocketmqHome sendHeartbeatTimeoutMillis
+    sendMessageThreadPoolNums sendThreadPoolQueueCapacity serverLoadBalancerEnable skipPreOnline
+    skipWhenCKRePutReachMaxTimes slaveReadEnable splitMetadataSize splitRegistrationSize
+    startAcceptSendRequestTimeStamp store storeReplyMessageEnable subscriptionExpiredTimeout
+    syncBrokerMemberGroupPeriod syncBrokerMetadataPeriod syncControllerMetadataPeriod transactionCheckInterval
+    transactionCheckMax transactionMetricFlushInterval transactionOpBatchInterval transactionOpMsgMaxSize
+    transactionTimeOut transferMsgByHeap updateNameServerAddrPeriod updateVersionStep usePIDColdCtrStrategy
+    useStaticSubscription validateSystemTopicWhenUpdateTopic waitTimeMillsInAckQueue waitTimeMillsInAdminBrokerQueue
+    waitTimeMillsInHeartbeatQueue waitTimeMillsInLitePullQueue waitTimeMillsInPullQueue waitTimeMillsInSendQueue
+    waitTimeMillsInTransactionQueue
+"""
+
+# MessageStoreConfig.java
+_STORE = """
+    accessMessageInMemoryHotRatio accessMessageInMemoryMaxRatio allAckInSyncStateSet asyncLearner
+    autoMessageVersionOnTopicLen batchDispatchRequestThreadPoolNums bitMapLengthConsumeQueueExt
+    bottomMostCompressionTypeForConsumeQueueStore checkInSlave cleanFileForciblyEnable cleanResourceInterval
+    cleanRocksDBDirtyCQIntervalMin cleanSwapedMapInterval coldDataFlowControlEnable coldDataScanEnable
+    combineCQEnableCheckSelf combineCQLoadingCQTypes combineCQMaxExtraSearchCommitLogFiles combineCQPreferCQType
+    commitCommitLogLeastPages commitCommitLogThoroughInterval commitIntervalCommitLog commitLogForceSwapMapInterval
+    commitLogSwapMapInterval commitLogSwapMapReserveFileNum compactionCqMappedFileSize compactionMappedFileSize
+    compactionScheduleInternal compactionThreadNum cQType dataReadAheadEnable debugLockEnable defaultQueryMaxNum
+    deleteCommitLogFilesInterval deleteConsumeQueueFilesInterval deleteFileBatchMax deleteWhen
+    destroyMapedFileIntervalForcibly disappearTimeAfterStart diskFallRecorded diskMaxUsedSpaceRatio
+    diskSpaceCleanForciblyRatio diskSpaceWarningLevelRatio dispatchCqCacheNum dispatchCqThreads
+    dispatchFromSenderThread dLegerGroup dLegerPeers dLegerSelfId enableAcceleratedRecovery enableAsyncReput
+    enableAutoInSyncReplicas enableBatchPush enableBuildConsumeQueueConcurrently enableCompaction
+    enableLogConsumeQueueRepeatedlyBuildWhenRecover enableRocksDBLog enableRunningFlagsInFlush
+    enableScheduleAsyncDeliver enableScheduleMessageStats fastFailIfNoBufferInStorePool fileReservedTime
+    flushCommitLogLeastPages flushCommitLogThoroughInterval flushCommitLogTimed flushConsumeQueueLeastPages
+    flushLeastPagesWhenWarmMapedFile forceInterval forceVerifyPropCRC fromCq haFlowControlEnable
+    haHousekeepingInterval haListenPort haMaxGapNotInSync haMaxTimeSlaveNotCatchup haSendHeartbeatInterval
+    haTransferBatchSize inSyncReplicas logicalDiskSpaceCleanForciblyThreshold logicQueueForceSwapMapInterval
+    logicQueueSwapMapInterval logicQueueSwapMapReserveFileNum mappedFileSizeConsumeQueueExt mappedFileSizeTimerLog
+    mappedFileSwapEnable mapperFileSizeBatchConsumeQueue mapSize maxAsyncPutMessageRequests maxBatchDeleteFilesNum
+    maxChecksumRange maxConsumeQueueScan maxFilterMessageSize maxHashSlotNum maxHaTransferByteInSecond maxIndexNum
+    maxLmqConsumeQueueNum maxMsgsNumBatch maxRecoveryCommitlogFiles maxSlaveResendLength maxTopicLength
+    maxTransferBytesOnMessageInDisk maxTransferCountOnMessageInDisk memTableFlushIntervalMs messageDelayLevel
+    messageIndexEnable messageIndexSafe minInSyncReplicas osPageCacheBusyTimeOutMills preferredLeaderId
+    pullBatchMaxMessageCount putConsumeQueueDataByFileChannel putMessageTimeout putMsgIndexHightWater readUnCommitted
+    realTimePersistRocksDBConfig redeleteHangedFileInterval replicasPerDiskPartition rocksdbCompressionType
+    rocksdbCQDoubleWriteEnable rocksdbFlushWalFrequency rocksdbWalFileRollingThreshold sampleCountThreshold
+    sampleSteps scheduleAsyncDeliverMaxPendingLimit scheduleAsyncDeliverMaxResendNum2Blocked searchBcqByCacheEnable
+    slaveTimeout sleepInterval spinLockCollisionRetreatOptimalDegree statRocksDBCQIntervalSec storePathBrokerIdentity
+    storePathDLedgerCommitLog storePathEpochFile syncFromLastFile timerColdDataCheckIntervalMs timerCongestNumEachSlot
+    timerEnableCheckMetrics timerEnableRetryUntilSuccess timerFlushIntervalMs timerGetMessageThreadNum
+    timerInterceptDelayLevel timerMaxDelaySec timerMetricSmallThreshold timerPrecisionMs timerProgressLogIntervalMs
+    timerPutMessageThreadNum timerRollWindowSlot timerSkipUnknownError timerStopEnqueue timerWheelEnable
+    topicQueueLockNum totalReplicas transientStorePoolSize travelCqFileNumWhenGetMessage useABSLock
+    useReentrantLockWhenPutMessage wakeCommitWhenPutMessage wakeFlushWhenPutMessage warmMapedFileEnable whenStartup
+    writeWithoutMmap
+"""
+
+# NettyServerConfig.java, NettyClientConfig.java
+_REMOTING = """
+    channelNotActiveInterval clientAsyncSemaphoreValue clientCallbackExecutorThreads clientChannelMaxIdleTimeSeconds
+    clientCloseSocketIfTimeout clientOnewaySemaphoreValue clientPooledByteBufAllocatorEnable clientSocketRcvBufSize
+    clientSocketSndBufSize clientWorkerThreads connectTimeoutMillis disableCallbackExecutor disableNettyWorkerGroup
+    enableReconnectForGoAway enableShutdownGracefully maxReconnectIntervalTimeSeconds scanAvailableNameSrv
+    serverAsyncSemaphoreValue serverCallbackExecutorThreads serverNettyWorkerGroupEnable serverOnewaySemaphoreValue
+    serverPooledByteBufAllocatorEnable serverSelectorThreads serverSocketRcvBufSize serverSocketSndBufSize
+    serverWorkerThreads shutdownWaitTimeSeconds socksProxyConfig useEpollNativeSelector writeBufferHighWaterMark
+    writeBufferLowWaterMark
+"""
+
+# AuthConfig.java
+_ACCESS = """
+    aclCacheExpiredSecond aclCacheMaxNum aclCacheRefreshSecond authConfigPath authenticationMetadataProvider
+    authenticationProvider authenticationStrategy authenticationWhitelist authorizationMetadataProvider
+    authorizationProvider authorizationStrategy authorizationWhitelist clusterName configName initAuthenticationUser
+    innerClientAuthenticationCredentials statefulAuthenticationCacheExpiredSecond statefulAuthenticationCacheMaxNum
+    statefulAuthorizationCacheExpiredSecond statefulAuthorizationCacheMaxNum userCacheExpiredSecond userCacheMaxNum
+    userCacheRefreshSecond
+"""
+
+# Gone from Apache's source, or never in it, but found in many a broker.conf.
+_OLDER = """
+    abortFile brokerSuspendMaxTimeMillis checkTransactionMessageEnable commercialBigCount commercialEnable
+    commercialTimerCount commercialTransCount compressMsgBodyOverHowmuch filterServerNums haSlaveFallbehindMax
+    mapedFileSizeCommitLog mapedFileSizeConsumeQueue maxDelayTime pollNameServerInteval storeCheckpoint
+    storePathConsumeQueue storePathIndex storePathQueue transactionCheckMaxTimeInMs
+"""
+
+_NAMESRV = """
+    clientRequestThreadPoolNums clientRequestThreadPoolQueueCapacity defaultThreadPoolNums
+    defaultThreadPoolQueueCapacity productEnvName rocketmqHome unRegisterBrokerQueueCapacity
+"""
+
+BROKER = Foreign(frozenset(f"{_BROKER} {_STORE} {_REMOTING} {_ACCESS} {_OLDER}".split()), _REFUSED_BY_BROKER)
+NAMESRV = Foreign(frozenset(f"{_NAMESRV} {_REMOTING}".split()), _REFUSED_BY_NAMESRV)
