@@ -2,11 +2,11 @@
 
 import shutil
 from datetime import datetime, timedelta
-from importlib import metadata
 
 from rockmq.base.clock import Clock
 from rockmq.broker.long_polling import LongPolling
 from rockmq.broker.stats import Rate
+from rockmq.protocol import codec
 from rockmq.store.message_store import MessageStore
 
 VERSION_DESCRIPTION = "V5_3_3"
@@ -56,7 +56,7 @@ class RuntimeInfo:
             "runtime": "[ " + str(timedelta(milliseconds=now - self._started)).partition(".")[0] + " ]",
             "brokerActive": "true",
             "brokerVersionDesc": VERSION_DESCRIPTION,
-            "rockmqVersion": metadata.version("rockmq"),
+            "rockmqVersion": codec.SOFTWARE_VERSION,
             "putMessageTimesTotal": messages,
             "putMessageSizeTotal": size,
             "putMessageAverageSize": size / messages if messages else 0,

@@ -17,6 +17,7 @@ __all__ = [
     "FRAME_SIZE_MAX",
     "ONEWAY_FLAG",
     "RESPONSE_FLAG",
+    "SOFTWARE_VERSION",
     "VERSION",
     "Command",
     "Serializer",
@@ -30,6 +31,9 @@ __all__ = [
 
 VERSION = 479
 """Our version ordinal on the wire: V5_3_3. Clients derive from it what the server can do (protocol spec, 1.5)."""
+
+SOFTWARE_VERSION = _core.__version__
+"""RockMQ's own version."""
 
 FRAME_SIZE_MAX = 16_777_216
 """Bytes of a whole frame with its length word (`com.rocketmq.remoting.frameMaxLength`)."""

@@ -1,0 +1,90 @@
+"""The broker and its name servers, over real sockets."""
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+
+from rockmq.base import address
+from rockmq.config.key import load
+from rockmq.config.namesrv import NamesrvOptions
+from rockmq.namesrv.server import NameServer
+from rockmq.protocol import codec
+from rockmq.protocol.codes import RequestCode, ResponseCode
+from rockmq.protocol.headers.admin import CreateTopic
+from rockmq.protocol.headers.route import GetRouteInfo
+from rockmq.remoting.client import RemotingClient
+from tests.unit.broker.conftest import running
+
+
+def name_server(root: Path, port: int = 0) -> NameServer:
+    settings = {"bindAddress": "127.0.0.1", "listenPort": str(port), "kvConfigPath": str(root / "kv.json")}
+    return NameServer(load(NamesrvOptions, settings))
+
+
+async def route(remote: RemotingClient, server: str, topic: str) -> codec.Command:
+    header = GetRouteInfo(topic=topic, accept_standard_json_only=True)
+    return await remote.invoke(server, codec.request(RequestCode.GET_ROUTEINFO_BY_TOPIC, header), 5)
+
+
+async def route_appears(remote: RemotingClient, server: str, topic: str) -> dict[str, object]:
+    async with asyncio.timeout(10):
+        while True:
+            response = await route(remote, server, topic)
+            if response.code == ResponseCode.SUCCESS:
+                found: dict[str, object] = json.loads(response.body)
+                return found
+            await asyncio.sleep(0.02)
+
+
+@pytest.mark.parametrize("compressed", ["false", "true"])
+async def test_topics_reach_every_name_server(tmp_path: Path, remote: RemotingClient, compressed: str) -> None:
+    first, second = name_server(tmp_path / "1"), name_server(tmp_path / "2")
+    await first.start()
+    await second.start()
+    servers = f"{first.address};{second.address}"
+    async with running(tmp_path / "b", namesrvAddr=servers, compressedRegister=compressed) as broker:
+        for server in (first, second):
+            assert (await route(remote, server.address, "TBW102")).code == ResponseCode.SUCCESS, "known when started"
+        header = CreateTopic(topic="T", default_topic="TBW102", read_queue_nums=3, write_queue_nums=2, perm=6)
+        await remote.ask(broker.address, codec.request(RequestCode.UPDATE_AND_CREATE_TOPIC, header), 5)
+        for server in (first, second):
+            found = await route_appears(remote, server.address, "T")
+            assert found["queueDatas"] == [
+                {"brokerName": "broker-a", "perm": 6, "readQueueNums": 3, "topicSysFlag": 0, "writeQueueNums": 2}
+            ]
+            assert found["brokerDatas"][0]["brokerAddrs"] == {"0": broker.address}  # type: ignore[index]
+    for server in (first, second):
+        assert (await route(remote, server.address, "T")).code == ResponseCode.TOPIC_NOT_EXIST, "unregistered by close"
+        await server.close()
+
+
+async def test_broker_comes_back_to_a_name_server_that_restarts(tmp_path: Path, remote: RemotingClient) -> None:
+    server = name_server(tmp_path / "1")
+    await server.start()
+    where = server.address
+    async with running(tmp_path / "b", namesrvAddr=where) as broker:
+        await server.close()
+        again = name_server(tmp_path / "1", address.split(where)[1])
+        await again.start()
+        found = await route_appears(remote, where, "TBW102")
+        assert found["brokerDatas"][0]["brokerAddrs"] == {"0": broker.address}  # type: ignore[index]
+        await again.close()
+
+
+async def test_missing_name_server_does_not_keep_the_broker_from_serving(tmp_path: Path) -> None:
+    async with running(tmp_path / "b", namesrvAddr="127.0.0.1:1;localhost:2") as broker:
+        assert broker.address
+
+
+@pytest.mark.parametrize("host", ["localhost", "::1"])
+async def test_host_names_and_ipv6(tmp_path: Path, remote: RemotingClient, host: str) -> None:
+    server = name_server(tmp_path / "1")
+    await server.start()
+    async with running(tmp_path / "b", namesrvAddr=server.address, bindAddress=host, brokerIP1=host) as broker:
+        assert address.split(broker.address)[0] == host
+        found = await route_appears(remote, server.address, "TBW102")
+        assert found["brokerDatas"][0]["brokerAddrs"] == {"0": broker.address}  # type: ignore[index]
+        assert (await remote.ask(broker.address, codec.request(RequestCode.GET_BROKER_RUNTIME_INFO), 5)).body
+    await server.close()
