@@ -29,12 +29,12 @@ def save(path: Path, text: str) -> None:
     sync_directory(path.parent)
 
 
-def candidates(path: Path) -> list[tuple[Path, str]]:
+def candidates(path: Path) -> list[tuple[Path, bytes]]:
     """The texts to try in order: the document, then its backup; missing and empty ones left out."""
     found = []
     for each in (path, path.with_name(path.name + ".bak")):
         try:
-            text = each.read_text(encoding="utf-8")
+            text = each.read_bytes()
         except FileNotFoundError:
             continue
         if text.strip():

@@ -20,7 +20,7 @@ def load(path: Path, kind: type[T]) -> T | None:
     faults = []
     for each, text in files.candidates(path):
         try:
-            return json.decode(text.encode(), kind, str(each))
+            return json.decode(text, kind, str(each))
         except ProtocolError as error:
             log.warning("%s", error)
             faults.append(str(error))

@@ -50,7 +50,7 @@ class KVConfig:
                 else:
                     log.info("%d namespaces read from %s", len(self._table), path)
                     return
-        except (OSError, UnicodeDecodeError) as error:
+        except OSError as error:
             raise ConfigError(f"kvConfigPath: can't read {self._path}: {error}") from None
 
     def get(self, namespace: str, key: str) -> str | None:
@@ -90,8 +90,8 @@ class KVConfig:
                 log.info("%s: %s = %s", namespace, key, value)
 
 
-def _table(text: str, what: str) -> dict[str, dict[str, str]]:
-    document = json.decode(text.encode(), KVDocument, what)
+def _table(text: bytes, what: str) -> dict[str, dict[str, str]]:
+    document = json.decode(text, KVDocument, what)
     return {
         namespace: {key: words(value) for key, value in values.items() if value is not None}
         for namespace, values in document.config_table.items()

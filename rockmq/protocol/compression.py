@@ -13,6 +13,9 @@ from rockmq.protocol.flags import MessageFlag
 BODY_SIZE_MAX = 64 * 1024 * 1024
 """Bytes a body may have after decompression: a few kilobytes must not become all of the memory."""
 
+ZSTD_PIECE = 1024
+"""Bytes of a zstd body taken at a time: at most 256 blocks, 32 MiB unfolded."""
+
 
 class Compression(IntEnum):
     LZ4 = 1
@@ -71,9 +74,15 @@ def _decompress(kind: Compression, body: bytes) -> bytes:
         return plain
     import zstandard
 
-    with zstandard.ZstdDecompressor().stream_reader(body) as reader:
-        parts, size = [], 0
-        while size < bound and (part := reader.read(min(bound - size, 1 << 20))):
-            parts.append(part)
-            size += len(part)
-        return b"".join(parts)
+    stream = zstandard.ZstdDecompressor().decompressobj()
+    parts, size = [], 0
+    for at in range(0, len(body), ZSTD_PIECE):
+        # The library offers no bound on what comes out, so what goes in is small.
+        part = stream.decompress(body[at : at + ZSTD_PIECE])
+        parts.append(part)
+        size += len(part)
+        if size >= bound or stream.eof:
+            break
+    if not stream.eof and size < bound:
+        raise EOFError("frame ends early")
+    return b"".join(parts)

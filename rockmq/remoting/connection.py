@@ -177,7 +177,7 @@ class Connection(asyncio.Protocol):
             async with asyncio.timeout(timeout):
                 return await future
         except TimeoutError:
-            text = f"no answer from {self.peer} to {name_of(request.code)} within {timeout:g} s"
+            text = f"no answer from {self.peer} to {name_of(request.code)} within {timeout:.2g} s"
             raise RequestTimeout(text) from None
         finally:
             self._pending.pop(request.opaque, None)

@@ -1,0 +1,15 @@
+"""Time that a test owns."""
+
+
+class FakeClock:
+    def __init__(self) -> None:
+        self.seconds = 1000.0
+
+    def now_ms(self) -> int:
+        return round(self.seconds * 1000)
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+    def pass_ms(self, ms: float) -> None:
+        self.seconds += ms / 1000

@@ -1,0 +1,216 @@
+"""Connections over real sockets, both ends ours or one end made by hand."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from rockmq.base.clock import SystemClock
+from rockmq.base.errors import ConfigError, ConnectError, ConnectionLost, RequestTimeout, ResponseError
+from rockmq.protocol import codec
+from rockmq.protocol.codec import Command
+from rockmq.protocol.codes import RequestCode, ResponseCode
+from rockmq.protocol.header import Header
+from rockmq.remoting.client import RemotingClient
+from rockmq.remoting.connection import Connection
+from rockmq.remoting.dispatch import Answer, Dispatcher, Handler, Refusal
+from rockmq.remoting.server import RemotingServer
+from tests.support.wire import RawClient, request
+
+CODE = RequestCode.GET_BROKER_RUNTIME_INFO
+OTHER = RequestCode.GET_BROKER_CLUSTER_INFO
+
+
+@asynccontextmanager
+async def serving(handlers: dict[int, Handler], *, idle_seconds: float = 120) -> AsyncIterator[tuple[RemotingServer, str]]:
+    dispatcher = Dispatcher(handlers)
+    server = RemotingServer(
+        "127.0.0.1",
+        [0],
+        lambda opened: Connection(dispatcher, SystemClock(), opened=opened),
+        idle_seconds=idle_seconds,
+    )
+    await server.start()
+    try:
+        yield server, f"127.0.0.1:{server.port}"
+    finally:
+        dispatcher.close()
+        await server.close()
+
+
+def echo(header: Header, command: Command, connection: Connection) -> Command:
+    return codec.reply(command, body=command.body)
+
+
+async def ask(client: RemotingClient, to: str, body: bytes, timeout: float = 5) -> bytes:
+    return (await client.ask(to, codec.request(CODE, body=body), timeout)).body
+
+
+@pytest.fixture
+async def client() -> AsyncIterator[RemotingClient]:
+    made = RemotingClient()
+    yield made
+    await made.close()
+
+
+async def test_answers_find_their_questions_in_any_order(client: RemotingClient) -> None:
+    async def slow_first(header: Header, command: Command, connection: Connection) -> Answer:
+        await asyncio.sleep(0.2 - int(command.body) / 100)
+        return codec.reply(command, body=command.body)
+
+    async with serving({CODE: slow_first}) as (_, address):
+        bodies = [b"%d" % number for number in range(20)]
+        assert await asyncio.gather(*(ask(client, address, body) for body in bodies)) == bodies
+
+
+async def test_cancelled_request_harms_no_other(client: RemotingClient) -> None:
+    async def slow(header: Header, command: Command, connection: Connection) -> Answer:
+        await asyncio.sleep(0.05)
+        return codec.reply(command, body=command.body)
+
+    async with serving({CODE: slow}) as (_, address):
+        tasks = [asyncio.create_task(ask(client, address, b"%d" % number)) for number in range(10)]
+        await asyncio.sleep(0.02)
+        for task in tasks[::2]:
+            task.cancel()
+        results = await asyncio.gather(*tasks, return_exceptions=True)
+        assert [result for result in results if isinstance(result, bytes)] == [b"1", b"3", b"5", b"7", b"9"]
+        assert await ask(client, address, b"after") == b"after"
+
+
+async def test_errors_become_codes(client: RemotingClient) -> None:
+    def refuse(header: Header, command: Command, connection: Connection) -> Answer:
+        raise Refusal(ResponseCode.NO_PERMISSION, "not you")
+
+    def fail(header: Header, command: Command, connection: Connection) -> Answer:
+        raise ZeroDivisionError("oops")
+
+    async with serving({CODE: refuse, OTHER: fail}) as (_, address):
+        with pytest.raises(ResponseError, match="not you") as refused:
+            await ask(client, address, b"")
+        assert (refused.value.code, refused.value.address) == (ResponseCode.NO_PERMISSION, address)
+        response = await client.invoke(address, codec.request(OTHER), 5)
+        assert (response.code, response.remark) == (ResponseCode.SYSTEM_ERROR, "ZeroDivisionError: oops")
+
+
+async def test_no_answer_is_a_timeout_and_the_connection_lives(client: RemotingClient) -> None:
+    async def never(header: Header, command: Command, connection: Connection) -> Answer:
+        if command.body == b"never":
+            await asyncio.sleep(60)
+        return codec.reply(command, body=command.body)
+
+    async with serving({CODE: never}) as (server, address):
+        with pytest.raises(RequestTimeout, match=r"GET_BROKER_RUNTIME_INFO \(28\) within 0\.\d+ s"):
+            await ask(client, address, b"never", timeout=0.1)
+        assert await ask(client, address, b"other") == b"other"
+        assert len(server.connections) == 1
+
+
+async def test_lost_connection_fails_what_waits_and_is_opened_again(client: RemotingClient) -> None:
+    async def hang_up(header: Header, command: Command, connection: Connection) -> Answer:
+        if command.body == b"hang up":
+            connection.transport.abort()
+        return codec.reply(command, body=command.body)
+
+    async with serving({CODE: hang_up}) as (_, address):
+        with pytest.raises(ConnectionLost):
+            await ask(client, address, b"hang up")
+        assert await ask(client, address, b"again") == b"again"
+
+
+async def test_nobody_listens(client: RemotingClient) -> None:
+    with pytest.raises(ConnectError, match=r"127\.0\.0\.1:1"):
+        await ask(client, "127.0.0.1:1", b"")
+    with pytest.raises(ConfigError, match="host:port"):
+        await ask(client, "nonsense", b"")
+
+
+async def test_server_that_goes_away_is_asked_once_more(client: RemotingClient) -> None:
+    seen: list[Connection] = []
+
+    def leaving(header: Header, command: Command, connection: Connection) -> Answer:
+        seen.append(connection)
+        code = ResponseCode.GO_AWAY if len(seen) == 1 else ResponseCode.SUCCESS
+        return codec.reply(command, code, body=b"here")
+
+    async with serving({CODE: leaving}) as (_, address):
+        assert await ask(client, address, b"") == b"here"
+    assert len(set(seen)) == 2
+
+
+async def test_server_asks_its_client_on_the_same_connection() -> None:
+    client = RemotingClient({OTHER: echo})
+
+    async def ask_back(header: Header, command: Command, connection: Connection) -> Answer:
+        answer = await connection.invoke(codec.request(OTHER, body=b"who?"), 5)
+        return codec.reply(command, body=answer.body)
+
+    async with serving({CODE: ask_back}) as (_, address):
+        assert await ask(client, address, b"") == b"who?"
+    await client.close()
+
+
+async def test_port_that_is_taken_is_named() -> None:
+    async with serving({}) as (server, _):
+        second = RemotingServer("127.0.0.1", [server.port], lambda opened: Connection(Dispatcher({}), SystemClock()))
+        with pytest.raises(ConfigError, match=str(server.port)):
+            await second.start()
+
+
+async def test_half_a_frame_then_silence_is_closed_by_the_sweep() -> None:
+    async with serving({CODE: echo}, idle_seconds=10) as (server, address):
+        silent, talking = await RawClient.connect(address), await RawClient.connect(address)
+        await silent.send(request(CODE, {}, b"x" * 1000)[:500])
+        for _ in range(4):
+            server.sweep()
+            await talking.ask(request(CODE, {}, b""))
+        assert await silent.closed()
+        assert len(server.connections) == 1
+        talking.close()
+        silent.close()
+
+
+async def test_peer_that_does_not_read_is_cut_off() -> None:
+    async with serving({CODE: echo}, idle_seconds=10) as (server, address):
+        stuck = await RawClient.connect(address)
+        stuck.writer.transport.pause_reading()  # type: ignore[attr-defined]
+        for _ in range(60):
+            stuck.writer.write(request(CODE, {}, bytes(1 << 20)))
+        async with asyncio.timeout(10):
+            while not any(connection.transport.get_write_buffer_size() for connection in server.connections):
+                await asyncio.sleep(0.01)
+        await asyncio.sleep(0.2)
+        held = [connection.transport.get_write_buffer_size() for connection in server.connections]
+        assert max(held) < 8 << 20, "answers pile up although nobody takes them"
+        for _ in range(4):
+            server.sweep()
+            await asyncio.sleep(0)
+        await asyncio.sleep(0.05)
+        assert not server.connections
+        stuck.close()
+
+
+async def test_connections_are_bounded() -> None:
+    server = RemotingServer(
+        "127.0.0.1",
+        [0],
+        lambda opened: Connection(Dispatcher({CODE: echo}), SystemClock(), opened=opened),
+        connections_max=2,
+    )
+    await server.start()
+    address = f"127.0.0.1:{server.port}"
+    served = [await RawClient.connect(address) for _ in range(2)]
+    for each in served:
+        await each.ask(request(CODE))
+    refused = await RawClient.connect(address)
+    assert await refused.closed()
+    served.pop().close()
+    async with asyncio.timeout(5):
+        while len(server.connections) > 1:
+            await asyncio.sleep(0.01)
+    again = await RawClient.connect(address)
+    assert (await again.ask(request(CODE)))["code"] == ResponseCode.SUCCESS
+    for each in (*served, again, refused):
+        each.close()
+    await server.close()
