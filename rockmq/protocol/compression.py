@@ -74,15 +74,15 @@ def _decompress(kind: Compression, body: bytes) -> bytes:
         return plain
     import zstandard
 
-    stream = zstandard.ZstdDecompressor().decompressobj()
+    decoder = zstandard.ZstdDecompressor().decompressobj()
     parts, size = [], 0
     for at in range(0, len(body), ZSTD_PIECE):
         # The library offers no bound on what comes out, so what goes in is small.
-        part = stream.decompress(body[at : at + ZSTD_PIECE])
+        part = decoder.decompress(body[at : at + ZSTD_PIECE])
         parts.append(part)
         size += len(part)
-        if size >= bound or stream.eof:
+        if size >= bound or decoder.eof:
             break
-    if not stream.eof and size < bound:
+    if not decoder.eof and size < bound:
         raise EOFError("frame ends early")
     return b"".join(parts)

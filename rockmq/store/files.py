@@ -8,27 +8,39 @@ from pathlib import Path
 from rockmq.base.errors import ConfigError
 
 
+_held: set[tuple[int, int]] = set()
+"""(device, inode) of the lock files this process holds."""
+
+
 class StoreLock:
     """Excludes a second broker from a store: a record lock on byte 0 of `lock`, which an Apache broker respects.
 
-    Record locks belong to the process, so a second store in the same process is kept out by `flock` on the same
-    descriptor. The lock ends with the descriptor; nothing else here may open and close the file (store spec, pitfall 20).
+    Record locks belong to the process, and end when it closes *any* descriptor of the file (store spec, pitfall 20). So a
+    second store in the same process is kept out before it opens the file.
     """
 
     def __init__(self, path: Path) -> None:
         """Raises ConfigError when the store is in use."""
-        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        if not path.exists():
+            path.touch()
+        found = path.stat()
+        self._key = (found.st_dev, found.st_ino)
+        in_use = ConfigError(f"the store {path.parent} is in use by another broker")
+        if self._key in _held:
+            raise in_use
+        self._descriptor = os.open(path, os.O_RDWR)
         try:
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             fcntl.lockf(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
         except OSError as error:
             os.close(self._descriptor)
             if error.errno in (errno.EAGAIN, errno.EACCES):
-                raise ConfigError(f"the store {path.parent} is in use by another broker") from None
+                raise in_use from None
             raise
+        _held.add(self._key)
         os.pwrite(self._descriptor, b"lock", 0)
 
     def release(self) -> None:
+        _held.discard(self._key)
         os.close(self._descriptor)
 
 

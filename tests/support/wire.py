@@ -3,6 +3,7 @@
 import asyncio
 import json
 import struct
+from collections.abc import Mapping
 
 from rockmq.base import address
 
@@ -16,7 +17,7 @@ def frame(
 
 
 def request(
-    code: int, fields: dict[str, object] | None = None, body: bytes = b"", *, opaque: int = 1, flag: int = 0
+    code: int, fields: Mapping[str, object] | None = None, body: bytes = b"", *, opaque: int = 1, flag: int = 0
 ) -> bytes:
     """A well-formed JSON request; fields may hold anything JSON can say."""
     header = {"code": code, "language": "JAVA", "version": 479, "opaque": opaque, "flag": flag, "extFields": fields or {}}

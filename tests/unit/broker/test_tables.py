@@ -148,11 +148,11 @@ class Members:
         return self.tables.beat_consumer(
             data,
             client,
-            peer,
+            peer,  # type: ignore[arg-type]
             "JAVA",
             479,
             fingerprint=fingerprint,
-            without_subscriptions=bare,  # type: ignore[arg-type]
+            without_subscriptions=bare,
         )
 
 

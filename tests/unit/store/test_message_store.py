@@ -1,0 +1,187 @@
+"""What the store does around the core: who owns it, how it starts and ends, what it does when the disk fails."""
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from rockmq.base.clock import SystemClock
+from rockmq.base.errors import ConfigError, StoreUnavailable
+from rockmq.config.broker import BrokerOptions
+from rockmq.config.key import load
+from rockmq.store.checkpoint import SIZE, Checkpoint
+from rockmq.store.flush import Flusher
+from rockmq.store.message_store import MessageStore, Put
+from tests.support.clock import FakeClock
+
+HOST = bytes([127, 0, 0, 1, 0, 0, 42, 159])
+
+
+class Events:
+    def __init__(self) -> None:
+        self.flushed: list[int] = []
+        self.failures: list[BaseException] = []
+        self.changed = asyncio.Event()
+
+    def on_flushed(self, position: int) -> None:
+        self.flushed.append(position)
+        self.changed.set()
+
+    def on_failure(self, error: BaseException) -> None:
+        self.failures.append(error)
+        self.changed.set()
+
+
+def make(root: Path, events: Events, **settings: str) -> MessageStore:
+    options = load(BrokerOptions, {"storePathRootDir": str(root), "mappedFileSizeCommitLog": "65536", **settings})
+    return MessageStore(
+        options.store,
+        store_host=HOST,
+        region="r",
+        trace_on=True,
+        cluster="c",
+        clock=SystemClock(),
+        flushed=events.on_flushed,
+        failed=events.on_failure,
+    )
+
+
+@asynccontextmanager
+async def opened(root: Path, **settings: str) -> AsyncIterator[tuple[MessageStore, Events]]:
+    events = Events()
+    store = make(root, events, **settings)
+    await store.start()
+    try:
+        yield store, events
+    finally:
+        await store.close()
+
+
+def put(store: MessageStore, body: bytes, queue_id: int = 0) -> Put:
+    return store.append("T", queue_id, body, b"", born_host=HOST, born_timestamp=0)
+
+
+async def test_sync_flush_hides_what_is_not_on_disk(tmp_path: Path) -> None:
+    async with opened(tmp_path) as (store, events):
+        stored = put(store, b"x" * 100)
+        assert store.get("T", 0, 0, 32, 1 << 20, None).messages == 0
+        store.request_flush()
+        await asyncio.wait_for(events.changed.wait(), 5)
+        assert events.flushed == [stored.end]
+        assert store.get("T", 0, 0, 32, 1 << 20, None).messages == 1
+
+
+async def test_async_flush_shows_at_once_and_forces_by_itself(tmp_path: Path) -> None:
+    async with opened(tmp_path, flushDiskType="ASYNC_FLUSH", flushIntervalCommitLog="20") as (store, events):
+        stored = put(store, b"x")
+        assert store.get("T", 0, 0, 32, 1 << 20, None).messages == 1
+        await asyncio.wait_for(events.changed.wait(), 5)
+        assert events.flushed == [stored.end]
+
+
+async def test_abort_stands_while_the_store_runs(tmp_path: Path) -> None:
+    async with opened(tmp_path):
+        assert (tmp_path / "abort").read_text().isdigit()
+    assert not (tmp_path / "abort").exists()
+
+
+async def test_a_kill_is_noticed_and_the_log_checked_from_the_checkpoint(tmp_path: Path) -> None:
+    async with opened(tmp_path) as (store, _):
+        for number in range(3000):
+            put(store, b"%d" % number + b"x" * 200, number % 3)
+        end = store.core.max_position
+    files = len(list((tmp_path / "commitlog").iterdir()))
+    assert files > 10
+    (tmp_path / "abort").write_text("4711")
+    Checkpoint(0, 0, 0).save(tmp_path / "checkpoint")
+    async with opened(tmp_path) as (store, _):
+        assert store.core.max_position == end
+        assert [store.bounds("T", queue_id) for queue_id in range(3)] == [(0, 1000)] * 3
+        result = store.get("T", 2, 999, 1, 1 << 20, None)
+        assert result.messages == 1
+
+
+async def test_store_is_locked_against_other_processes_and_itself(tmp_path: Path) -> None:
+    code = f"import fcntl; f = open({str(tmp_path / 'lock')!r}, 'r+'); fcntl.lockf(f, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)"
+    async with opened(tmp_path):
+        with pytest.raises(ConfigError, match="in use"):
+            async with opened(tmp_path):
+                pass
+        other = await asyncio.to_thread(subprocess.run, [sys.executable, "-c", code], capture_output=True)
+        assert other.returncode != 0
+        assert b"BlockingIOError" in other.stderr
+    free = await asyncio.to_thread(subprocess.run, [sys.executable, "-c", code], capture_output=True)
+    assert free.returncode == 0
+
+
+async def test_log_file_of_another_size_is_refused_with_its_name(tmp_path: Path) -> None:
+    async with opened(tmp_path) as (store, _):
+        put(store, b"x")
+    (file,) = (tmp_path / "commitlog").iterdir()
+    with file.open("r+b") as log:
+        log.truncate(4096)
+    with pytest.raises(ConfigError, match=file.name):
+        async with opened(tmp_path):
+            pass
+    async with opened(tmp_path / "another"):
+        pass
+
+
+def test_checkpoint_is_apaches(tmp_path: Path) -> None:
+    path = tmp_path / "checkpoint"
+    Checkpoint(10_000, 9_000, 8_000).save(path)
+    data = path.read_bytes()
+    assert len(data) == SIZE
+    assert data[:24] == (10_000).to_bytes(8, "big") + (9_000).to_bytes(8, "big") + (8_000).to_bytes(8, "big")
+    assert Checkpoint.load(path).safe == 6_000
+    path.write_bytes(b"torn")
+    assert Checkpoint.load(path).safe == 0
+    assert Checkpoint.load(tmp_path / "missing").safe == 0
+
+
+class BrokenDisk:
+    """Stands for a log whose disk fails to force; only what the flusher uses."""
+
+    max_position = 100
+    flushed_position = 0
+
+    def __init__(self) -> None:
+        self.forces = 0
+
+    def flush(self) -> int:
+        self.forces += 1
+        raise OSError(5, "Input/output error")
+
+
+async def test_a_force_that_fails_is_told_and_never_tried_again() -> None:
+    events, disk = Events(), BrokenDisk()
+    flusher = Flusher(
+        disk,  # type: ignore[arg-type]
+        FakeClock(),
+        interval_seconds=0.01,
+        flushed=events.on_flushed,
+        failed=events.on_failure,
+    )
+    flusher.request()
+    await asyncio.wait_for(events.changed.wait(), 5)
+    flusher.request()
+    await asyncio.sleep(0.1)
+    await flusher.close()
+    assert (disk.forces, events.flushed, len(events.failures)) == (1, [], 1)
+    assert flusher.forced_until == 0
+
+
+async def test_after_a_failure_nothing_is_taken_and_abort_stays(tmp_path: Path) -> None:
+    async with opened(tmp_path) as (store, events):
+        put(store, b"before")
+        store._fail(OSError(5, "Input/output error"))
+        with pytest.raises(StoreUnavailable):
+            put(store, b"after")
+        assert len(events.failures) == 1
+    assert (tmp_path / "abort").exists()
+    async with opened(tmp_path) as (store, _):
+        assert store.bounds("T", 0) == (0, 1)
