@@ -1,0 +1,303 @@
+//! The commit log: files of one size, end to end, all messages of the broker in the order of arrival.
+//!
+//! A record never spans two files. Where it (and room for a blank behind it) doesn't fit, a blank record fills the file and
+//! the next file begins. A batch is kept in one file for the same price.
+//!
+//! Positions, each a global byte offset: `min` ≤ `flushed` ≤ `max`. What is below `max` can be read, what is below
+//! `flushed` survives a power cut. Once forcing the disk has failed, the kernel may have dropped the dirty pages and
+//! would report success next time; so the failure is kept and nothing is called flushed any more.
+
+use std::{
+    collections::VecDeque,
+    fs,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use crate::{
+    error::{store, At, Result},
+    mapped_file::{self, MappedFile},
+    record::{BLANK_SIZE, MAGIC_BLANK},
+};
+
+pub struct CommitLog {
+    directory: PathBuf,
+    file_size: u64,
+    files: VecDeque<Arc<MappedFile>>,
+    /// The file behind the last one, made ahead of its use.
+    prepared: Option<Arc<MappedFile>>,
+    /// Another thread is making that file; its directory entry must stay.
+    preparing: bool,
+    max: u64,
+    flushed: u64,
+    /// A file was created whose directory entry isn't forced yet.
+    directory_dirty: bool,
+    flush_failure: Option<String>,
+}
+
+/// What has to be forced for everything below `target` to be durable.
+pub struct Unflushed {
+    pub target: u64,
+    parts: Vec<(Arc<MappedFile>, usize, usize)>,
+    directory: Option<PathBuf>,
+}
+
+impl CommitLog {
+    pub fn new(directory: PathBuf, file_size: u64) -> Self {
+        Self {
+            directory,
+            file_size,
+            files: VecDeque::new(),
+            prepared: None,
+            preparing: false,
+            max: 0,
+            flushed: 0,
+            directory_dirty: false,
+            flush_failure: None,
+        }
+    }
+
+    /// Take over the files that recovery has found and ended at `max`.
+    pub fn adopt(&mut self, files: VecDeque<Arc<MappedFile>>, max: u64) {
+        (self.files, self.max, self.flushed) = (files, max, max);
+    }
+
+    /// First positions of the files in use.
+    pub fn bases(&self) -> Vec<u64> {
+        self.files.iter().map(|file| file.base).collect()
+    }
+
+    pub fn min(&self) -> u64 {
+        self.files.front().map_or(self.max, |file| file.base)
+    }
+
+    pub fn max(&self) -> u64 {
+        self.max
+    }
+
+    pub fn flushed(&self) -> u64 {
+        self.flushed
+    }
+
+    /// The file that holds `position`, and where in it.
+    pub fn locate(&self, position: u64) -> Option<(&Arc<MappedFile>, usize)> {
+        let first = self.files.front()?.base;
+        let distance = position.checked_sub(first)?;
+        let file = self.files.get(usize::try_from(distance / self.file_size).ok()?)?;
+        Some((file, (distance % self.file_size) as usize))
+    }
+
+    /// The bytes from `position` to the end of what its file holds.
+    pub fn read(&self, position: u64) -> Option<&[u8]> {
+        let (file, at) = self.locate(position)?;
+        Some(file.read(at)).filter(|bytes| !bytes.is_empty())
+    }
+
+    /// The first position of the file behind the one that holds `position`.
+    pub fn next_file(&self, position: u64) -> u64 {
+        position - position % self.file_size + self.file_size
+    }
+
+    /// Append `size` bytes in one file: `write` gets their place and position. On an error nothing has changed.
+    pub fn append(&mut self, size: usize, write: impl FnOnce(&mut [u8], u64)) -> Result<u64> {
+        if !self.has_room(size) {
+            self.roll(size)?;
+        }
+        let (Some(file), position) = (self.files.back(), self.max) else {
+            return store(format!("{} has no file", self.directory.display()));
+        };
+        // SAFETY: the log owns its files and writes them only here and in `roll`, both through &mut self. The slice ends
+        // with the statement's block, before `publish`.
+        let Some(place) = (unsafe { file.unwritten(size) }) else {
+            return store(format!("{} has no room for {size} bytes", file.path.display()));
+        };
+        write(place, position);
+        file.publish(size);
+        self.max += size as u64;
+        Ok(position)
+    }
+
+    fn has_room(&self, size: usize) -> bool {
+        self.files.back().is_some_and(|file| size + BLANK_SIZE <= file.size() - file.written())
+    }
+
+    /// Begin the next file, and only then blank the rest of the last one: a disk that is full changes nothing.
+    fn roll(&mut self, size: usize) -> Result<()> {
+        if (size + BLANK_SIZE) as u64 > self.file_size {
+            return store(format!(
+                "{size} bytes don't fit a log file of {} bytes in {}",
+                self.file_size,
+                self.directory.display()
+            ));
+        }
+        let base = self.next_base();
+        let next = match self.prepared.take() {
+            Some(file) if file.base == base => file,
+            _ => match MappedFile::create(&self.directory, base, self.file_size) {
+                Ok(file) => Arc::new(file),
+                Err(error) => {
+                    if !self.preparing {
+                        // A file of a wrong size would keep the store from opening.
+                        let _ = fs::remove_file(mapped_file::path(&self.directory, base));
+                    }
+                    return Err(error);
+                }
+            },
+        };
+        self.directory_dirty = true;
+        if let Some(last) = self.files.back() {
+            let rest = last.size() - last.written();
+            // SAFETY: as in `append`; the slice is gone before `publish`.
+            if let Some(blank) = unsafe { last.unwritten(rest) } {
+                // Recovery has zeroed what is behind the end, and new files are zero.
+                if let Some(head) = blank.first_chunk_mut::<BLANK_SIZE>() {
+                    head[..4].copy_from_slice(&(rest as i32).to_be_bytes());
+                    head[4..].copy_from_slice(&MAGIC_BLANK.to_be_bytes());
+                }
+            }
+            last.publish(rest);
+        }
+        self.max = base;
+        self.files.push_back(next);
+        Ok(())
+    }
+
+    /// Where the file behind the last one begins.
+    fn next_base(&self) -> u64 {
+        match self.files.back() {
+            Some(file) => file.base + self.file_size,
+            None => self.max - self.max % self.file_size,
+        }
+    }
+
+    /// The first position of the file to be made ahead, which the caller now makes; None when it is there.
+    pub fn start_preparing(&mut self) -> Option<u64> {
+        if self.preparing || self.prepared.is_some() {
+            return None;
+        }
+        self.preparing = true;
+        Some(self.next_base())
+    }
+
+    /// Take the file made ahead at `base`. Appending may have come there in the meantime and made it by itself: it is the
+    /// same file on disk then, and this map of it isn't needed.
+    pub fn set_prepared(&mut self, base: u64, file: Result<MappedFile>) -> Result<bool> {
+        self.preparing = false;
+        let wanted = base == self.next_base();
+        match file {
+            Ok(file) if wanted => {
+                self.prepared = Some(Arc::new(file));
+                self.directory_dirty = true;
+                Ok(true)
+            }
+            Ok(_) => Ok(false),
+            Err(error) => {
+                if wanted {
+                    let _ = fs::remove_file(mapped_file::path(&self.directory, base));
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// What to force now; None when there is nothing. The work itself needs no lock.
+    pub fn unflushed(&mut self) -> Result<Option<Unflushed>> {
+        if let Some(failure) = &self.flush_failure {
+            return store(failure.clone());
+        }
+        if self.flushed == self.max {
+            return Ok(None);
+        }
+        let mut parts = Vec::new();
+        for file in self.files.iter().filter(|file| file.base + file.size() as u64 > self.flushed) {
+            let from = self.flushed.saturating_sub(file.base) as usize;
+            if file.written() > from {
+                parts.push((Arc::clone(file), from, file.written()));
+            }
+        }
+        let directory = std::mem::take(&mut self.directory_dirty).then(|| self.directory.clone());
+        Ok(Some(Unflushed { target: self.max, parts, directory }))
+    }
+
+    /// Note how forcing went.
+    pub fn set_flushed(&mut self, target: u64, result: Result<()>) -> Result<()> {
+        match result {
+            Ok(()) => self.flushed = self.flushed.max(target),
+            Err(ref error) => self.flush_failure = Some(error.to_string()),
+        }
+        result
+    }
+
+    /// Let go of the files that end at or below `position`, never of the last one.
+    pub fn drop_below(&mut self, position: u64) -> Vec<Arc<MappedFile>> {
+        let mut dropped = Vec::new();
+        while self.files.len() > 1 && self.files.front().is_some_and(|file| file.base + self.file_size <= position) {
+            dropped.extend(self.files.pop_front());
+        }
+        dropped
+    }
+
+    /// Drop the maps, and delete the file that was made ahead and never used.
+    pub fn close(&mut self) -> Result<()> {
+        self.files.clear();
+        match self.prepared.take() {
+            Some(file) => fs::remove_file(&file.path).at("delete", &file.path),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Unflushed {
+    pub fn force(&self) -> Result<()> {
+        for (file, from, to) in &self.parts {
+            file.sync(*from, *to).at("sync", &file.path)?;
+        }
+        // A record isn't durable before the name of its file is.
+        self.directory.as_deref().map_or(Ok(()), mapped_file::sync_directory)
+    }
+}
+
+/// The log files of a directory, by first position; they are all `file_size` long and follow each other.
+pub fn list(directory: &Path, file_size: u64) -> Result<Vec<u64>> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(directory).at("list", directory)? {
+        let entry = entry.at("list", directory)?;
+        let metadata = entry.metadata().at("look at", &entry.path())?;
+        if let Some(base) = entry.file_name().to_str().and_then(mapped_file::base_of).filter(|_| metadata.is_file()) {
+            found.push((base, metadata.len(), entry.path()));
+        }
+    }
+    found.sort();
+    // A crash between creating a file and giving it its size; Apache drops it as well.
+    if let Some((_, 0, path)) = found.last() {
+        fs::remove_file(path).at("delete", path)?;
+        found.pop();
+    }
+    let mut expected = None;
+    for (base, length, path) in &found {
+        if *length != file_size {
+            return store(format!("{} has {length} bytes, and log files have {file_size}", path.display()));
+        }
+        if base % file_size != 0 || expected.is_some_and(|expected| expected != *base) {
+            let expected = expected.map_or(format!("a multiple of {file_size}"), |expected| format!("{expected}"));
+            return store(format!("{} starts at {base}, not at {expected}", path.display()));
+        }
+        expected = base.checked_add(file_size);
+    }
+    Ok(found.into_iter().map(|(base, ..)| base).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn after_a_failed_sync_nothing_is_called_flushed() {
+        let mut log = CommitLog::new(PathBuf::from("/nowhere"), 4096);
+        log.adopt(VecDeque::new(), 100);
+        log.max = 200;
+        assert!(log.set_flushed(200, store("can't sync")).is_err());
+        assert!(log.unflushed().is_err());
+        assert_eq!(log.flushed(), 100);
+    }
+}

@@ -1,0 +1,542 @@
+//! Consume queues: per topic and queue id, where its messages lie in the log. Fixed entries, big-endian:
+//!
+//! ```text
+//!     0  i64  position in the log     8  i32  size of the record     12  i64  tags code
+//! ```
+//!
+//! Entry n is at byte 20·n; files are named by the byte they start at. Entries below a queue's first known one are filled
+//! with pre-blank entries (0, 0x7FFFFFFF, 0), because Apache ends its own recovery at an entry of size zero.
+//!
+//! A queue holds a tail in memory: entries not yet in a file, and behind those the newest ones that are, so that whoever
+//! reads at the head of a queue costs no system call. A tail is written when it has grown to `PENDING_MAX` or by
+//! `flush_queues`, and let go of when its queue has been idle for some flushes: 100,000 idle topics hold no tails.
+
+use std::{
+    collections::HashMap,
+    fs,
+    hash::{BuildHasherDefault, Hasher},
+    io,
+    sync::Arc,
+};
+
+use crate::{
+    error::{At, Result},
+    queue_files::{Forcing, QueueFiles},
+};
+
+pub const UNIT: usize = 20;
+/// Bytes of unwritten entries at which an append writes them itself.
+pub const PENDING_MAX: usize = 64 << 10;
+/// Bytes of written entries kept for readers.
+pub const CACHED_MAX: usize = 1024 * UNIT;
+/// Bytes of all tails over which nothing written is kept.
+pub const TAILS_MAX: usize = 64 << 20;
+/// Flushes after which the tail of a queue without appends is let go of.
+pub const IDLE_FLUSHES: u32 = 8;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Entry {
+    pub position: i64,
+    pub size: i32,
+    pub tags: i64,
+}
+
+impl Entry {
+    pub const BLANK: Self = Self { position: 0, size: i32::MAX, tags: 0 };
+
+    pub fn read(bytes: &[u8]) -> Option<Self> {
+        let (position, rest) = bytes.split_first_chunk()?;
+        let (size, rest) = rest.split_first_chunk()?;
+        let (tags, _) = rest.split_first_chunk()?;
+        Some(Self {
+            position: i64::from_be_bytes(*position),
+            size: i32::from_be_bytes(*size),
+            tags: i64::from_be_bytes(*tags),
+        })
+    }
+
+    pub fn bytes(self) -> [u8; UNIT] {
+        let mut bytes = [0; UNIT];
+        bytes[..8].copy_from_slice(&self.position.to_be_bytes());
+        bytes[8..12].copy_from_slice(&self.size.to_be_bytes());
+        bytes[12..].copy_from_slice(&self.tags.to_be_bytes());
+        bytes
+    }
+
+    /// Whether it leads to a record; holes are zero and pre-blank entries say where nothing was.
+    pub fn is_real(self) -> bool {
+        self.position >= 0 && self.size > 0 && self.size != i32::MAX
+    }
+
+    /// Whether recovery, ours or Apache's, counts it as a part of the queue.
+    pub fn is_used(self) -> bool {
+        self.position >= 0 && self.size > 0
+    }
+
+    pub fn end(self) -> u64 {
+        (self.position.max(0) as u64).saturating_add(self.size.max(0) as u64)
+    }
+}
+
+pub struct Queue {
+    pub topic: Arc<str>,
+    pub id: i32,
+    /// Tells this queue from a later one in the same slot.
+    pub serial: u64,
+    /// False while there is only a watch for it.
+    pub exists: bool,
+    pub watched: bool,
+    pub min: u64,
+    pub next: u64,
+    /// Where the entry at `min` points, or lower.
+    pub min_position: u64,
+    /// End of the last entry's record.
+    pub last_end: u64,
+    /// Entries from `written` on are only in the tail.
+    pub written: u64,
+    /// Entries from here to `written` aren't forced to disk.
+    pub unforced: Option<u64>,
+    tail: Vec<u8>,
+    /// Bytes of unwritten entries at which an append writes them; raised when that has failed.
+    relieved_at: usize,
+    idle_flushes: u32,
+    in_dirty: bool,
+    in_resident: bool,
+}
+
+impl Queue {
+    /// The first index that is in memory.
+    pub fn tail_start(&self) -> u64 {
+        self.next - (self.tail.len() / UNIT) as u64
+    }
+
+    /// The entry at `index` if it is in memory.
+    pub fn cached(&self, index: u64) -> Option<Entry> {
+        let at = index.checked_sub(self.tail_start())? as usize;
+        Entry::read(self.tail.get(at.checked_mul(UNIT)?..)?)
+    }
+
+    fn pending(&self) -> &[u8] {
+        let size = ((self.next - self.written) as usize * UNIT).min(self.tail.len());
+        &self.tail[self.tail.len() - size..]
+    }
+
+    fn keep(&mut self, size: usize) {
+        let keep = self.pending().len().max(size).min(self.tail.len());
+        self.tail.drain(..self.tail.len() - keep);
+        if self.tail.capacity() > 2 * PENDING_MAX {
+            self.tail.shrink_to(PENDING_MAX);
+        }
+    }
+}
+
+#[derive(Default)]
+pub struct Topic {
+    pub ordinary: Option<Ordinary>,
+    /// Slots of queues, by queue id.
+    queues: Vec<(i32, usize)>,
+}
+
+#[derive(Clone, Copy)]
+pub struct Ordinary {
+    pub write_queues: i32,
+    pub multi_tag: bool,
+}
+
+impl Topic {
+    pub fn slot(&self, id: i32) -> Option<usize> {
+        // Ids nearly always run from 0 without a gap.
+        if let Some(&(found, slot)) = self.queues.get(id as usize) {
+            if found == id {
+                return Some(slot);
+            }
+        }
+        self.queues.binary_search_by_key(&id, |&(id, _)| id).ok().map(|at| self.queues[at].1)
+    }
+}
+
+/// All queues of the store. Everything here happens under the store's lock, reading and forcing files apart.
+pub struct Queues {
+    pub files: Arc<QueueFiles>,
+    topics: HashMap<Box<[u8]>, Topic, BuildHasherDefault<TopicHasher>>,
+    slots: Vec<Option<Queue>>,
+    free: Vec<usize>,
+    serial: u64,
+    /// Slots of queues that may have entries to write, entries to force, or a tail.
+    dirty: Vec<usize>,
+    unforced: Vec<usize>,
+    resident: Vec<usize>,
+    tails_size: usize,
+}
+
+/// Entries to be written without the lock.
+pub struct Job {
+    slot: usize,
+    serial: u64,
+    pub topic: Arc<str>,
+    pub id: i32,
+    pub index: u64,
+    pub entries: Vec<u8>,
+}
+
+impl Queues {
+    pub fn new(files: QueueFiles) -> Self {
+        Self {
+            files: Arc::new(files),
+            topics: HashMap::default(),
+            slots: Vec::new(),
+            free: Vec::new(),
+            serial: 0,
+            dirty: Vec::new(),
+            unforced: Vec::new(),
+            resident: Vec::new(),
+            tails_size: 0,
+        }
+    }
+
+    pub fn topic(&self, topic: &[u8]) -> Option<&Topic> {
+        self.topics.get(topic)
+    }
+
+    pub fn set_ordinary(&mut self, topic: &str, ordinary: Option<Ordinary>) {
+        match ordinary {
+            Some(_) => self.topics.entry(topic.as_bytes().into()).or_default().ordinary = ordinary,
+            None => {
+                if let Some(topic) = self.topics.get_mut(topic.as_bytes()) {
+                    topic.ordinary = None;
+                }
+            }
+        }
+    }
+
+    pub fn slot(&self, topic: &[u8], id: i32) -> Option<usize> {
+        self.topics.get(topic)?.slot(id)
+    }
+
+    /// The queue, made in memory if it isn't there; None when `topic` can't be a directory's name.
+    pub fn slot_or_new(&mut self, topic: &[u8], id: i32) -> Option<usize> {
+        if let Some(slot) = self.slot(topic, id) {
+            return Some(slot);
+        }
+        let name: Arc<str> = usable_name(topic)?.into();
+        self.serial += 1;
+        let queue = Queue {
+            topic: name,
+            id,
+            serial: self.serial,
+            exists: false,
+            watched: false,
+            min: 0,
+            next: 0,
+            min_position: 0,
+            last_end: 0,
+            written: 0,
+            unforced: None,
+            tail: Vec::new(),
+            relieved_at: PENDING_MAX,
+            idle_flushes: 0,
+            in_dirty: false,
+            in_resident: false,
+        };
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(None);
+            self.slots.len() - 1
+        });
+        self.slots[slot] = Some(queue);
+        let queues = &mut self.topics.entry(topic.into()).or_default().queues;
+        let at = queues.partition_point(|&(other, _)| other < id);
+        queues.insert(at, (id, slot));
+        Some(slot)
+    }
+
+    pub fn queue(&self, slot: usize) -> Option<&Queue> {
+        self.slots.get(slot)?.as_ref()
+    }
+
+    pub fn queue_mut(&mut self, slot: usize) -> Option<&mut Queue> {
+        self.slots.get_mut(slot)?.as_mut()
+    }
+
+    /// The queue of a topic if it has messages or files.
+    pub fn existing(&self, topic: &str, id: i32) -> Option<&Queue> {
+        self.queue(self.slot(topic.as_bytes(), id)?).filter(|queue| queue.exists)
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &Queue> {
+        self.slots.iter().flatten().filter(|queue| queue.exists)
+    }
+
+    pub fn slots(&self) -> std::ops::Range<usize> {
+        0..self.slots.len()
+    }
+
+    /// Append an entry; true when the queue was watched, which it then isn't any more.
+    pub fn push(&mut self, slot: usize, entry: Entry) -> bool {
+        let Some(queue) = self.slots.get_mut(slot).and_then(Option::as_mut) else { return false };
+        if queue.next == queue.min {
+            queue.min_position = entry.position as u64;
+        }
+        queue.exists = true;
+        queue.tail.extend_from_slice(&entry.bytes());
+        queue.next += 1;
+        queue.last_end = entry.end();
+        queue.idle_flushes = 0;
+        self.tails_size += UNIT;
+        if !queue.in_dirty {
+            queue.in_dirty = true;
+            self.dirty.push(slot);
+        }
+        if !queue.in_resident {
+            queue.in_resident = true;
+            self.resident.push(slot);
+        }
+        std::mem::take(&mut queue.watched)
+    }
+
+    /// Write the queue's tail if it has grown too long. An error leaves it in memory, for the next attempt; to lose an
+    /// entry that the log holds is worse than to hold it.
+    pub fn relieve(&mut self, slot: usize) {
+        let Some(queue) = self.slots.get_mut(slot).and_then(Option::as_mut) else { return };
+        let pending = queue.pending();
+        if pending.len() < queue.relieved_at && self.tails_size <= TAILS_MAX {
+            return;
+        }
+        match self.files.write(&queue.topic, queue.id, queue.written, pending) {
+            Ok(()) => {
+                queue.relieved_at = PENDING_MAX;
+                let (written, next) = (queue.written, queue.next);
+                self.set_written(slot, written, next);
+            }
+            Err(_) => queue.relieved_at = pending.len() + PENDING_MAX,
+        }
+    }
+
+    fn set_written(&mut self, slot: usize, from: u64, to: u64) {
+        let crowded = self.tails_size > TAILS_MAX;
+        let Some(queue) = self.slots.get_mut(slot).and_then(Option::as_mut) else { return };
+        queue.written = queue.written.max(to);
+        if queue.unforced.is_none() {
+            self.unforced.push(slot);
+        }
+        queue.unforced = Some(queue.unforced.map_or(from, |unforced| unforced.min(from)));
+        let before = queue.tail.len();
+        queue.keep(if crowded { 0 } else { CACHED_MAX });
+        self.tails_size -= before - queue.tail.len();
+    }
+
+    /// Slots that have entries to write, to be given to `jobs` piece by piece.
+    pub fn take_dirty(&mut self) -> Vec<usize> {
+        std::mem::take(&mut self.dirty)
+    }
+
+    pub fn put_back_dirty(&mut self, slots: &[usize]) {
+        self.dirty.extend_from_slice(slots);
+    }
+
+    pub fn jobs(&mut self, slots: &[usize]) -> Vec<Job> {
+        let mut jobs = Vec::with_capacity(slots.len());
+        for &slot in slots {
+            let Some(queue) = self.slots.get_mut(slot).and_then(Option::as_mut) else { continue };
+            queue.in_dirty = false;
+            if queue.written < queue.next {
+                jobs.push(Job {
+                    slot,
+                    serial: queue.serial,
+                    topic: Arc::clone(&queue.topic),
+                    id: queue.id,
+                    index: queue.written,
+                    entries: queue.pending().to_vec(),
+                });
+            }
+        }
+        jobs
+    }
+
+    pub fn done(&mut self, job: &Job) {
+        if self.queue(job.slot).is_some_and(|queue| queue.serial == job.serial) {
+            self.set_written(job.slot, job.index, job.index + (job.entries.len() / UNIT) as u64);
+        }
+    }
+
+    /// A job whose entries couldn't be written.
+    pub fn failed(&mut self, job: &Job) {
+        if let Some(queue) = self.queue_mut(job.slot).filter(|queue| queue.serial == job.serial && !queue.in_dirty) {
+            queue.in_dirty = true;
+            self.dirty.push(job.slot);
+        }
+    }
+
+    pub fn take_unforced(&mut self) -> Vec<Forcing> {
+        let slots = std::mem::take(&mut self.unforced);
+        let mut forcing = Vec::with_capacity(slots.len());
+        for slot in slots {
+            let Some(queue) = self.queue_mut(slot) else { continue };
+            if let Some(from) = queue.unforced.take() {
+                forcing.push(Forcing { topic: Arc::clone(&queue.topic), id: queue.id, from, to: queue.written });
+            }
+        }
+        forcing
+    }
+
+    /// Entries from `from` on were written by recovery.
+    pub fn set_unforced(&mut self, slot: usize, from: u64) {
+        let Some(queue) = self.slots.get_mut(slot).and_then(Option::as_mut) else { return };
+        if queue.unforced.is_none() {
+            self.unforced.push(slot);
+        }
+        queue.unforced = Some(queue.unforced.map_or(from, |unforced| unforced.min(from)));
+    }
+
+    /// Take over what was said of topics before their queues were known.
+    pub fn inherit(&mut self, known: Self) {
+        for (name, topic) in known.topics {
+            for (id, slot) in &topic.queues {
+                if known.slots[*slot].as_ref().is_some_and(|queue| queue.watched) {
+                    if let Some(queue) = self.slot_or_new(&name, *id).and_then(|slot| self.queue_mut(slot)) {
+                        queue.watched = true;
+                    }
+                }
+            }
+            if topic.ordinary.is_some() {
+                self.topics.entry(name).or_default().ordinary = topic.ordinary;
+            }
+        }
+    }
+
+    pub fn put_back_unforced(&mut self, forcing: &[Forcing]) {
+        for forcing in forcing {
+            let Some(slot) = self.slot(forcing.topic.as_bytes(), forcing.id) else { continue };
+            let Some(queue) = self.queue_mut(slot) else { continue };
+            if queue.unforced.is_none() {
+                queue.unforced = Some(forcing.from);
+                self.unforced.push(slot);
+            }
+        }
+    }
+
+    /// One flush has passed: let go of the tails of queues that have been idle for long.
+    pub fn age(&mut self) {
+        let crowded = self.tails_size > TAILS_MAX;
+        let (slots, tails_size) = (&mut self.slots, &mut self.tails_size);
+        self.resident.retain(|&slot| {
+            let Some(queue) = slots.get_mut(slot).and_then(Option::as_mut) else { return false };
+            queue.idle_flushes += 1;
+            if queue.written < queue.next || !(crowded || queue.idle_flushes > IDLE_FLUSHES) {
+                return true;
+            }
+            *tails_size -= queue.tail.len();
+            queue.tail = Vec::new();
+            queue.in_resident = false;
+            false
+        });
+    }
+
+    /// The entry at `index`, from memory or file; None where there is none.
+    pub fn entry(&self, queue: &Queue, index: u64) -> Option<Entry> {
+        if index >= queue.next {
+            return None;
+        }
+        queue.cached(index).or_else(|| Entry::read(&self.files.read(&queue.topic, queue.id, index, 1).ok()?))
+    }
+
+    /// The first index in min … next whose entry isn't `before`; entries run from those that are to those that aren't.
+    pub fn search(&self, queue: &Queue, before: impl Fn(Entry) -> bool) -> u64 {
+        self.search_from(queue, queue.min, before)
+    }
+
+    pub fn search_from(&self, queue: &Queue, from: u64, before: impl Fn(Entry) -> bool) -> u64 {
+        let (mut low, mut high) = (from, queue.next);
+        while low < high {
+            let middle = low + (high - low) / 2;
+            if self.entry(queue, middle).is_none_or(&before) {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        low
+    }
+
+    /// Raise the minimum of a queue to the first entry at or above `position`; true when it was raised.
+    pub fn raise_min(&mut self, slot: usize, position: u64) -> bool {
+        let Some(queue) = self.queue(slot).filter(|queue| queue.exists && queue.min_position < position) else {
+            return false;
+        };
+        let is_below = |entry: Entry| !entry.is_real() || (entry.position as u64) < position;
+        let min = if queue.last_end <= position { queue.next } else { self.search(queue, is_below) };
+        let min_position = self.entry(queue, min).map_or(position, |entry| entry.position as u64);
+        let raised = min > queue.min;
+        if let Some(queue) = self.queue_mut(slot) {
+            (queue.min, queue.min_position) = (min, min_position);
+        }
+        raised
+    }
+
+    /// Forget the queues of `topic` and delete their files.
+    pub fn delete(&mut self, topic: &str) -> Result<()> {
+        let Some(entry) = self.topics.get_mut(topic.as_bytes()) else { return Ok(()) };
+        for (_, slot) in std::mem::take(&mut entry.queues) {
+            if let Some(queue) = self.slots[slot].take() {
+                self.tails_size -= queue.tail.len();
+                self.free.push(slot);
+                self.dirty.retain(|&other| other != slot);
+                self.unforced.retain(|&other| other != slot);
+                self.resident.retain(|&other| other != slot);
+            }
+        }
+        if entry.ordinary.is_none() {
+            self.topics.remove(topic.as_bytes());
+        }
+        let directory = self.files.root.join(topic);
+        match fs::remove_dir_all(&directory) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error).at("delete", &directory),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The topic as a name of a directory, if it can be one.
+pub fn usable_name(topic: &[u8]) -> Option<&str> {
+    let unusable = topic.is_empty()
+        || topic.len() > crate::record::TOPIC_MAX
+        || topic == b"."
+        || topic == b".."
+        || topic.iter().any(|&byte| byte == b'/' || byte == 0);
+    if unusable {
+        None
+    } else {
+        std::str::from_utf8(topic).ok()
+    }
+}
+
+/// Hashes topic names eight bytes at a time. Names in the table come from the broker's own configuration, so nobody can
+/// choose them to collide.
+#[derive(Default)]
+pub struct TopicHasher(u64);
+
+impl Hasher for TopicHasher {
+    fn write(&mut self, bytes: &[u8]) {
+        let mut chunks = bytes.chunks_exact(8);
+        for chunk in &mut chunks {
+            self.mix(u64::from_ne_bytes(chunk.try_into().unwrap_or_default()));
+        }
+        let mut last = [0; 8];
+        last[..chunks.remainder().len()].copy_from_slice(chunks.remainder());
+        self.mix(u64::from_ne_bytes(last));
+    }
+
+    fn write_usize(&mut self, value: usize) {
+        self.mix(value as u64);
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
+impl TopicHasher {
+    fn mix(&mut self, word: u64) {
+        let product = u128::from(self.0.rotate_left(5) ^ word) * 0x9E37_79B9_7F4A_7C15;
+        self.0 = product as u64 ^ (product >> 64) as u64;
+    }
+}

@@ -1,0 +1,236 @@
+//! A lane: one connection's stream of frames, and the sends among them that the store can take at once.
+//!
+//! States: cutting, or dead. A lane dies of the first frame that can't be trusted, and gives that reason from then on.
+//!
+//! Frames are read from the chunk they came in. Only a frame that isn't whole yet is copied, into a buffer that grows with
+//! what has really arrived: a length is a claim, and memory isn't given for claims.
+//!
+//! Everything that needs the store's lock is done before any Python object is made, see `state`.
+
+use std::{borrow::Cow, mem, sync::Arc};
+
+use pyo3::{
+    exceptions::PyValueError,
+    prelude::*,
+    types::{PyBytes, PyDict, PyList, PyString, PyTuple},
+};
+
+use crate::{
+    frame::{self, Cut},
+    header::{Header, LANGUAGES},
+    python::Bytes,
+    send::{self, Arrival, Scratch},
+    state::{check_host, State},
+    store::Store,
+};
+
+/// Room kept for the next unfinished frame.
+const BUFFER_KEPT: usize = 64 << 10;
+/// A reply to a send takes about this much.
+const REPLY_SIZE: usize = 320;
+
+#[pyclass(module = "rockmq._core")]
+pub struct Lane {
+    store: Option<Py<Store>>,
+    peer: Vec<u8>,
+    frame_size_max: usize,
+    /// The start of a frame whose rest hasn't come.
+    pending: Vec<u8>,
+    dead: Option<String>,
+    scratch: Scratch,
+}
+
+/// What came of a piece of the stream.
+#[derive(Default)]
+struct Outcome {
+    replies: Vec<u8>,
+    end: u64,
+    /// (topic, queue id) of watched queues that got messages.
+    arrivals: Vec<(String, i32)>,
+    reason: Option<String>,
+}
+
+/// A frame for Python, still in the bytes it came in.
+struct Pending<'d> {
+    header: Header<'d>,
+    body: &'d [u8],
+}
+
+#[pymethods]
+impl Lane {
+    #[new]
+    fn new(store: Option<Py<Store>>, peer: &[u8], frame_size_max: usize) -> PyResult<Self> {
+        check_host("peer", peer)?;
+        if !(frame::HEAD..=i32::MAX as usize).contains(&frame_size_max) {
+            let bounds = format!("frame_size_max {frame_size_max} is not within {} … {}", frame::HEAD, i32::MAX);
+            return Err(PyValueError::new_err(bounds));
+        }
+        Ok(Self {
+            store,
+            peer: peer.to_vec(),
+            frame_size_max,
+            pending: Vec::new(),
+            dead: None,
+            scratch: Scratch::new(),
+        })
+    }
+
+    fn feed<'py>(&mut self, py: Python<'py>, chunk: &Bound<'py, PyAny>, now: i64) -> PyResult<Bound<'py, PyTuple>> {
+        let chunk = Bytes::of(chunk)?;
+        let mut outcome = Outcome::default();
+        let commands = PyList::empty(py);
+        if self.dead.is_none() {
+            let mut data = chunk.as_slice();
+            if !self.pending.is_empty() {
+                data = self.complete(py, data, now, &mut outcome, &commands)?;
+            }
+            if self.pending.is_empty() && outcome.reason.is_none() {
+                let rest = self.cut(py, data, now, &mut outcome, &commands)?;
+                self.pending.extend_from_slice(rest);
+            }
+            if outcome.reason.is_some() {
+                self.dead = outcome.reason;
+                self.pending = Vec::new();
+            }
+        }
+        let arrivals = PyList::new(py, outcome.arrivals)?;
+        let replies = PyBytes::new(py, &outcome.replies);
+        (replies, outcome.end, commands, arrivals, self.dead.as_deref()).into_pyobject(py)
+    }
+
+    #[getter]
+    fn buffered(&self) -> usize {
+        self.pending.len()
+    }
+}
+
+impl Lane {
+    /// Add to the pending frame what it lacks, and no more; what is left of `data`.
+    fn complete<'d>(
+        &mut self,
+        py: Python<'_>,
+        mut data: &'d [u8],
+        now: i64,
+        outcome: &mut Outcome,
+        commands: &Bound<'_, PyList>,
+    ) -> PyResult<&'d [u8]> {
+        loop {
+            // The words are completed first, to be judged before anything is added behind them.
+            let wanted = match self.pending.len() {
+                0..4 => 4,
+                4..8 => 8,
+                _ => frame::size(&self.pending).unwrap_or(frame::HEAD),
+            };
+            let (head, rest) = data.split_at(data.len().min(wanted.saturating_sub(self.pending.len())));
+            self.pending.extend_from_slice(head);
+            data = rest;
+            let pending = mem::take(&mut self.pending);
+            let unfinished = self.cut(py, &pending, now, outcome, commands)?.len();
+            self.pending = pending;
+            if unfinished == 0 || outcome.reason.is_some() {
+                self.pending.clear();
+                self.pending.shrink_to(BUFFER_KEPT);
+                return Ok(data);
+            }
+            if data.is_empty() {
+                return Ok(data);
+            }
+        }
+    }
+
+    /// Take all whole frames of `data`; what is left of it.
+    fn cut<'d>(
+        &mut self,
+        py: Python<'_>,
+        data: &'d [u8],
+        now: i64,
+        outcome: &mut Outcome,
+        commands: &Bound<'_, PyList>,
+    ) -> PyResult<&'d [u8]> {
+        let mut pending = Vec::new();
+        let rest = self.process(data, now, outcome, &mut pending);
+        for frame in pending {
+            commands.append(command(py, &frame)?)?;
+        }
+        Ok(rest)
+    }
+
+    /// The part that may hold the store's lock, and so knows no Python.
+    fn process<'d>(
+        &mut self,
+        mut data: &'d [u8],
+        now: i64,
+        outcome: &mut Outcome,
+        pending: &mut Vec<Pending<'d>>,
+    ) -> &'d [u8] {
+        let store = self.store.as_ref().map(|store| Arc::clone(&store.get().shared));
+        let mut state = None;
+        let mut header = Header::default();
+        loop {
+            let (body, size) = match frame::cut(data, self.frame_size_max) {
+                Cut::More => return data,
+                Cut::Bad(reason) => {
+                    outcome.reason = Some(reason);
+                    return &[];
+                }
+                Cut::Whole { serializer, header: text, body, size } => {
+                    if let Err(reason) = header.read(serializer, text) {
+                        outcome.reason = Some(reason);
+                        return &[];
+                    }
+                    (body, size)
+                }
+            };
+            data = &data[size..];
+            if let Some(store) = store.as_ref().filter(|_| send::is_send(&header)) {
+                let state: &mut State = state.get_or_insert_with(|| store.state());
+                let arrival = Arrival { header: &header, body, peer: &self.peer, now };
+                if outcome.replies.capacity() == 0 {
+                    outcome.replies.reserve(REPLY_SIZE + data.len().min(BUFFER_KEPT));
+                }
+                let (config, fixed) = (&store.config, &store.fixed);
+                let stored = send::store(state, config, fixed, &mut self.scratch, &arrival, &mut outcome.replies);
+                if let Some(stored) = stored {
+                    outcome.end = stored.end;
+                    if stored.watched {
+                        outcome.arrivals.push((String::from_utf8_lossy(stored.topic).into_owned(), stored.queue_id));
+                    }
+                    continue;
+                }
+            }
+            pending.push(Pending { header: mem::take(&mut header), body });
+        }
+    }
+}
+
+fn command<'py>(py: Python<'py>, frame: &Pending<'_>) -> PyResult<Bound<'py, PyTuple>> {
+    let header = &frame.header;
+    let fields = PyDict::new(py);
+    for (key, value) in &header.fields {
+        let key = text(py, key);
+        match value {
+            Some(value) => fields.set_item(key, text(py, value))?,
+            None if fields.contains(&key)? => fields.del_item(key)?,
+            None => {}
+        }
+    }
+    (
+        header.code,
+        LANGUAGES[usize::from(header.language)],
+        header.version,
+        header.opaque,
+        header.flag,
+        header.serializer,
+        header.remark.as_deref().map(|remark| text(py, remark)),
+        fields,
+        PyBytes::new(py, frame.body),
+    )
+        .into_pyobject(py)
+}
+
+fn text<'py>(py: Python<'py>, bytes: &[u8]) -> Bound<'py, PyString> {
+    match String::from_utf8_lossy(bytes) {
+        Cow::Borrowed(text) => PyString::new(py, text),
+        Cow::Owned(text) => PyString::new(py, &text),
+    }
+}

@@ -1,0 +1,102 @@
+//! The properties text of a message: `key 0x01 value 0x02 …`, the last 0x02 optional.
+//!
+//! Java reads it segment by segment and passes over a segment without 0x01, with an empty key or an empty value. Of a key
+//! that comes twice the last value counts. We read by the same rules, since what a peer sees is what counts.
+
+use crate::json::find_either;
+
+pub const NAME_END: u8 = 1;
+pub const VALUE_END: u8 = 2;
+/// The length of the text is an i16 in a record.
+pub const SIZE_MAX: usize = i16::MAX as usize;
+
+pub fn items(text: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
+    let mut rest = text;
+    std::iter::from_fn(move || {
+        while !rest.is_empty() {
+            let name_end = find_either(rest, NAME_END, VALUE_END)?;
+            let (name, behind) = (&rest[..name_end], &rest[name_end + 1..]);
+            if rest[name_end] == VALUE_END {
+                rest = behind;
+                continue;
+            }
+            let value_end = find_either(behind, VALUE_END, VALUE_END).unwrap_or(behind.len());
+            rest = behind.get(value_end + 1..).unwrap_or_default();
+            if !name.is_empty() && value_end > 0 {
+                return Some((name, &behind[..value_end]));
+            }
+        }
+        None
+    })
+}
+
+/// What the store has to know of a message's properties.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct Known<'p> {
+    pub unique_key: Option<&'p [u8]>,
+    pub tags: Option<&'p [u8]>,
+    /// Asks for something that Python decides about.
+    pub special: bool,
+}
+
+pub fn inspect(text: &[u8]) -> Known<'_> {
+    let mut known = Known::default();
+    for (name, value) in items(text) {
+        match name {
+            b"UNIQ_KEY" => known.unique_key = Some(value),
+            b"TAGS" => known.tags = Some(value),
+            b"TRAN_MSG" => known.special |= value.eq_ignore_ascii_case(b"true"),
+            b"DELAY" | b"POP_CK" | b"__CRC32#" | b"MSG_REGION" | b"TRACE_ON" | b"CLUSTER" => known.special = true,
+            _ => {
+                known.special |=
+                    name.starts_with(b"TIMER_") || name.starts_with(b"INNER_") || name.starts_with(b"__RMQ.TRANSIENT.");
+            }
+        }
+    }
+    known
+}
+
+/// The tags code of a queue entry: Java's `String.hashCode` of the whole TAGS value, sign-extended; 0 without TAGS.
+pub fn tags_code(tags: Option<&[u8]>) -> i64 {
+    tags.map_or(0, |tags| i64::from(java_hash(tags)))
+}
+
+fn java_hash(text: &[u8]) -> i32 {
+    if text.is_ascii() {
+        return text.iter().fold(0i32, |hash, &byte| hash.wrapping_mul(31).wrapping_add(i32::from(byte)));
+    }
+    let text = String::from_utf8_lossy(text);
+    text.encode_utf16().fold(0i32, |hash, unit| hash.wrapping_mul(31).wrapping_add(i32::from(unit)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn malformed_segments_are_passed_over() {
+        let text = b"a\x01b\x02\x02x\x02\x01v\x02k\x01\x02c\x01d\x01e\x02a\x01z";
+        let read: Vec<_> = items(text).collect();
+        assert_eq!(read, [(&b"a"[..], &b"b"[..]), (b"c", b"d\x01e"), (b"a", b"z")]);
+    }
+
+    #[test]
+    fn hashes_are_javas() {
+        assert_eq!(tags_code(Some(b"TagA")), 2_598_919);
+        assert_eq!(tags_code(Some("标签".as_bytes())), 857_175);
+        assert_eq!(tags_code(Some(b"polygenelubricants")), i64::from(i32::MIN));
+        assert_eq!(tags_code(None), 0);
+    }
+
+    #[test]
+    fn special_properties_are_seen() {
+        for text in
+            ["DELAY\u{1}3", "TRAN_MSG\u{1}TRUE", "TIMER_DELAY_MS\u{1}1", "INNER_NUM\u{1}1", "__RMQ.TRANSIENT.x\u{1}1"]
+        {
+            assert!(inspect(text.as_bytes()).special, "{text}");
+        }
+        let known =
+            inspect(b"TRAN_MSG\x01false\x02DELAY\x01\x02TAGS\x01a\x02UNIQ_KEY\x01u\x02TAGS\x01b\x02POP_CK_OFFSET\x011");
+        assert_eq!(known, Known { unique_key: Some(b"u"), tags: Some(b"b"), special: false });
+    }
+}

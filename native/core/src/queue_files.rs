@@ -1,0 +1,182 @@
+//! The files of consume queues, see `consume_queue` for what is in them. Everything here works without the store's lock.
+
+use std::{
+    fs::{self, File, OpenOptions},
+    io,
+    os::unix::fs::FileExt,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use crate::{
+    consume_queue::UNIT,
+    error::{At, Error, Result},
+    mapped_file::{self, sync_directory},
+};
+
+/// Files to be forced without the lock.
+pub struct Forcing {
+    pub topic: Arc<str>,
+    pub id: i32,
+    pub from: u64,
+    pub to: u64,
+}
+
+/// The files of all queues; no file stays open, because there may be a million of them.
+pub struct QueueFiles {
+    pub root: PathBuf,
+    pub file_size: u64,
+}
+
+impl QueueFiles {
+    pub fn directory(&self, topic: &str, id: i32) -> PathBuf {
+        let mut directory = self.root.join(topic);
+        directory.push(id.to_string());
+        directory
+    }
+
+    /// Write whole entries at `index`, into as many files as they touch, making those that aren't there.
+    pub fn write(&self, topic: &str, id: i32, index: u64, entries: &[u8]) -> Result<()> {
+        let directory = self.directory(topic, id);
+        let (mut at, mut rest) = (index * UNIT as u64, entries);
+        while !rest.is_empty() {
+            let base = at - at % self.file_size;
+            let (head, tail) = rest.split_at(rest.len().min((base + self.file_size - at) as usize));
+            let path = mapped_file::path(&directory, base);
+            let file = self.open_or_create(&directory, &path)?;
+            file.write_all_at(head, at - base).at("write", &path)?;
+            at += head.len() as u64;
+            rest = tail;
+        }
+        Ok(())
+    }
+
+    fn open_or_create(&self, directory: &Path, path: &Path) -> Result<File> {
+        let mut options = OpenOptions::new();
+        options.read(true).write(true);
+        match options.open(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            other => return other.at("open", path),
+        }
+        fs::create_dir_all(directory).at("create", directory)?;
+        let file = options.create(true).open(path).at("create", path)?;
+        // Sparse, since most queues hold little; Apache refuses a file of another length.
+        if let Err(error) = file.set_len(self.file_size) {
+            let _ = fs::remove_file(path);
+            return Err(error).at("extend", path);
+        }
+        Ok(file)
+    }
+
+    /// Up to `count` entries from `index` on, ending early at the end of a file; empty when the file isn't there.
+    pub fn read(&self, topic: &str, id: i32, index: u64, count: u64) -> io::Result<Vec<u8>> {
+        let at = index * UNIT as u64;
+        let base = at - at % self.file_size;
+        let file = match File::open(mapped_file::path(&self.directory(topic, id), base)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            other => other?,
+        };
+        let mut entries = vec![0; (count * UNIT as u64).min(base + self.file_size - at) as usize];
+        let mut read = 0;
+        while read < entries.len() {
+            match file.read_at(&mut entries[read..], at - base + read as u64) {
+                Ok(0) => break,
+                Ok(size) => read += size,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        entries.truncate(read / UNIT * UNIT);
+        Ok(entries)
+    }
+
+    /// Force the files that hold the given entries, and the directories that name them.
+    pub fn force(&self, forcing: &[Forcing]) -> Result<()> {
+        let mut topics: Vec<&str> = Vec::new();
+        for Forcing { topic, id, from, to } in forcing {
+            let directory = self.directory(topic, *id);
+            let (mut at, end) = (from * UNIT as u64, to * UNIT as u64);
+            while at < end {
+                let base = at - at % self.file_size;
+                let path = mapped_file::path(&directory, base);
+                match File::open(&path) {
+                    // Deleted since, with its queue.
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                    other => other.and_then(|file| file.sync_data()).at("sync", &path)?,
+                }
+                // A file is made by the write of its first entry.
+                if at == base && directory.exists() {
+                    sync_directory(&directory)?;
+                    topics.push(topic);
+                }
+                at = base + self.file_size;
+            }
+        }
+        topics.sort_unstable();
+        topics.dedup();
+        for topic in &topics {
+            let directory = self.root.join(topic);
+            if directory.exists() {
+                sync_directory(&directory)?;
+            }
+        }
+        if topics.is_empty() {
+            Ok(())
+        } else {
+            sync_directory(&self.root)
+        }
+    }
+
+    /// First bytes of a queue's files, in order. Files of a wrong size keep the store from opening, as they do in Apache.
+    pub fn list(&self, directory: &Path) -> Result<Vec<u64>> {
+        let mut bases = Vec::new();
+        for entry in fs::read_dir(directory).at("list", directory)? {
+            let entry = entry.at("list", directory)?;
+            let Some(base) = entry.file_name().to_str().and_then(mapped_file::base_of) else { continue };
+            let length = entry.metadata().at("look at", &entry.path())?.len();
+            if length == 0 {
+                fs::remove_file(entry.path()).at("delete", &entry.path())?;
+            } else if length != self.file_size || base % self.file_size != 0 {
+                let path = entry.path().display().to_string();
+                return Err(Error::Store(format!(
+                    "{path} has {length} bytes, and queue files have {}",
+                    self.file_size
+                )));
+            } else {
+                bases.push(base);
+            }
+        }
+        bases.sort_unstable();
+        Ok(bases)
+    }
+
+    /// Delete a queue's files, and its directory if nothing else is in it.
+    pub fn delete_all(&self, topic: &str, id: i32) -> Result<()> {
+        let directory = self.directory(topic, id);
+        if !directory.exists() {
+            return Ok(());
+        }
+        for base in self.list(&directory)? {
+            let path = mapped_file::path(&directory, base);
+            fs::remove_file(&path).at("delete", &path)?;
+        }
+        let _ = fs::remove_dir(&directory);
+        Ok(())
+    }
+
+    /// Delete the files of a queue that end at or below entry `min`, never the last of them.
+    pub fn delete_below(&self, topic: &str, id: i32, min: u64) -> Result<()> {
+        let directory = self.directory(topic, id);
+        if min * (UNIT as u64) < self.file_size || !directory.exists() {
+            return Ok(());
+        }
+        let bases = self.list(&directory)?;
+        for &base in bases.iter().take(bases.len().saturating_sub(1)) {
+            if base + self.file_size <= min * UNIT as u64 {
+                let path = mapped_file::path(&directory, base);
+                fs::remove_file(&path).at("delete", &path)?;
+            }
+        }
+        Ok(())
+    }
+}

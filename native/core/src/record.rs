@@ -1,0 +1,429 @@
+//! The stored record, which is also the element of a pull response. Integers are big-endian and signed.
+//!
+//! ```text
+//!     0  i32  total size           28  i64  position of this record
+//!     4  i32  magic                36  i32  sysFlag
+//!     8  i32  body CRC             40  i64  born timestamp
+//!    12  i32  queue id             48       born host, 8 or 20 bytes (sysFlag 0x10)
+//!    16  i32  flag                +0   i64  store timestamp
+//!    20  i64  queue offset        +8        store host, 8 or 20 bytes (sysFlag 0x20)
+//!    then i32 reconsume times, i64 prepared transaction offset, i32 body length, body,
+//!    topic length (i8 in V1, i16 in V2), topic, i16 properties length, properties
+//! ```
+//!
+//! The body CRC is CRC-32 & 0x7FFFFFFF of the body as stored. V2 exists for topics over 127 bytes. A blank, `i32 rest of
+//! file, i32 magic`, fills a file whose rest is too small; every file keeps room for one.
+
+use crate::properties;
+
+pub const MAGIC_V1: i32 = 0xDAA3_20A7u32 as i32;
+pub const MAGIC_V2: i32 = 0xDAA3_20ABu32 as i32;
+pub const MAGIC_BLANK: i32 = 0xCBD4_3194u32 as i32;
+pub const BLANK_SIZE: usize = 8;
+
+/// The longest topic whose length fits V1's i8.
+pub const TOPIC_V1_MAX: usize = 127;
+/// A queue's directory has the topic's name, and file systems end names here.
+pub const TOPIC_MAX: usize = 255;
+
+pub const BORN_V6: i32 = 0x10;
+pub const STORE_V6: i32 = 0x20;
+pub const MULTI_TAGS: i32 = 0x2;
+pub const TRANSACTION: i32 = 0xC;
+pub const TRANSACTION_PREPARED: i32 = 4;
+pub const TRANSACTION_ROLLBACK: i32 = 12;
+/// Need-unwrap and inner-batch: one record that is many messages, which only batch queues can count.
+pub const INNER_BATCH: i32 = 0xC0;
+
+const SYS_FLAG_AT: usize = 36;
+const BORN_HOST_AT: usize = 48;
+/// All fields of fixed width in V1, hosts apart.
+const FIXED: usize = 4 * 5 + 8 * 2 + 4 + 8 + 8 + 4 + 8 + 4 + 1 + 2;
+
+/// A record to be written. Properties are given in pieces, to be stored one behind the other.
+#[derive(Debug, Clone, Copy)]
+pub struct Message<'m> {
+    pub queue_id: i32,
+    pub flag: i32,
+    pub sys_flag: i32,
+    pub born_timestamp: i64,
+    pub born_host: &'m [u8],
+    pub store_timestamp: i64,
+    pub store_host: &'m [u8],
+    pub reconsume_times: i32,
+    pub prepared_transaction_offset: i64,
+    pub body: &'m [u8],
+    pub topic: &'m [u8],
+    pub properties: &'m [&'m [u8]],
+}
+
+impl Message<'_> {
+    pub fn size(&self) -> usize {
+        let topic = self.topic.len() + usize::from(self.topic.len() > TOPIC_V1_MAX);
+        FIXED + self.born_host.len() + self.store_host.len() + self.body.len() + topic + self.properties_size()
+    }
+
+    pub fn properties_size(&self) -> usize {
+        self.properties.iter().map(|piece| piece.len()).sum()
+    }
+
+    /// Prepared and rolled back messages have no place in a queue.
+    pub fn is_queued(&self) -> bool {
+        is_queued(self.sys_flag)
+    }
+
+    /// Write into `out`, which is exactly `size` bytes long.
+    pub fn encode(&self, out: &mut [u8], queue_offset: i64, position: u64) {
+        let v2 = self.topic.len() > TOPIC_V1_MAX;
+        let mut sys_flag = self.sys_flag & !(BORN_V6 | STORE_V6);
+        if self.born_host.len() > 8 {
+            sys_flag |= BORN_V6;
+        }
+        if self.store_host.len() > 8 {
+            sys_flag |= STORE_V6;
+        }
+        let size = out.len() as i32;
+        let mut writer = Writer { out };
+        writer.int(size);
+        writer.int(if v2 { MAGIC_V2 } else { MAGIC_V1 });
+        writer.int(body_crc(self.body));
+        writer.int(self.queue_id);
+        writer.int(self.flag);
+        writer.long(queue_offset);
+        writer.long(position as i64);
+        writer.int(sys_flag);
+        writer.long(self.born_timestamp);
+        writer.bytes(self.born_host);
+        writer.long(self.store_timestamp);
+        writer.bytes(self.store_host);
+        writer.int(self.reconsume_times);
+        writer.long(self.prepared_transaction_offset);
+        writer.int(self.body.len() as i32);
+        writer.bytes(self.body);
+        if v2 {
+            writer.short(self.topic.len() as i16);
+        } else {
+            writer.bytes(&[self.topic.len() as u8]);
+        }
+        writer.bytes(self.topic);
+        writer.short(self.properties_size() as i16);
+        for piece in self.properties {
+            writer.bytes(piece);
+        }
+        debug_assert!(writer.out.is_empty());
+    }
+}
+
+pub fn is_queued(sys_flag: i32) -> bool {
+    !matches!(sys_flag & TRANSACTION, TRANSACTION_PREPARED | TRANSACTION_ROLLBACK)
+}
+
+pub fn body_crc(body: &[u8]) -> i32 {
+    (crc32fast::hash(body) & 0x7FFF_FFFF) as i32
+}
+
+/// Writes from left to right into a slice that was measured before.
+struct Writer<'o> {
+    out: &'o mut [u8],
+}
+
+impl Writer<'_> {
+    #[inline]
+    fn bytes(&mut self, bytes: &[u8]) {
+        let (head, rest) = std::mem::take(&mut self.out).split_at_mut(bytes.len());
+        head.copy_from_slice(bytes);
+        self.out = rest;
+    }
+
+    #[inline]
+    fn short(&mut self, value: i16) {
+        self.bytes(&value.to_be_bytes());
+    }
+
+    #[inline]
+    fn int(&mut self, value: i32) {
+        self.bytes(&value.to_be_bytes());
+    }
+
+    #[inline]
+    fn long(&mut self, value: i64) {
+        self.bytes(&value.to_be_bytes());
+    }
+}
+
+/// A record that was read; its lengths add up to its size.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Record<'r> {
+    pub size: usize,
+    pub body_crc: i32,
+    pub queue_id: i32,
+    pub flag: i32,
+    pub queue_offset: i64,
+    pub position: i64,
+    pub sys_flag: i32,
+    pub born_timestamp: i64,
+    pub born_host: &'r [u8],
+    pub store_timestamp: i64,
+    pub store_host: &'r [u8],
+    pub reconsume_times: i32,
+    pub prepared_transaction_offset: i64,
+    pub body: &'r [u8],
+    pub topic: &'r [u8],
+    pub properties: &'r [u8],
+}
+
+/// Read the record that `data` starts with; None when there is no whole record.
+pub fn decode(data: &[u8]) -> Option<Record<'_>> {
+    let size = usize::try_from(int_at(data, 0)?).ok()?;
+    let v2 = match int_at(data, 4)? {
+        MAGIC_V1 => false,
+        MAGIC_V2 => true,
+        _ => return None,
+    };
+    // Every length below is looked up inside this piece, so that none can lead out of the record.
+    let record = data.get(..size)?;
+    let sys_flag = int_at(record, SYS_FLAG_AT)?;
+    let mut reader = Reader { rest: record.get(BORN_HOST_AT..)? };
+    let born_host = reader.bytes(host_size(sys_flag, BORN_V6))?;
+    let store_timestamp = reader.long()?;
+    let store_host = reader.bytes(host_size(sys_flag, STORE_V6))?;
+    let reconsume_times = reader.int()?;
+    let prepared_transaction_offset = reader.long()?;
+    let body_size = usize::try_from(reader.int()?).ok()?;
+    let body = reader.bytes(body_size)?;
+    let topic_size = if v2 { reader.short()? } else { i16::from(reader.bytes(1)?[0] as i8) };
+    let topic = reader.bytes(usize::try_from(topic_size).ok()?)?;
+    let properties_size = usize::try_from(reader.short()?).ok()?;
+    let properties = reader.bytes(properties_size)?;
+    if !reader.rest.is_empty() {
+        return None;
+    }
+    Some(Record {
+        size,
+        body_crc: int_at(record, 8)?,
+        queue_id: int_at(record, 12)?,
+        flag: int_at(record, 16)?,
+        queue_offset: long_at(record, 20)?,
+        position: long_at(record, 28)?,
+        sys_flag,
+        born_timestamp: long_at(record, 40)?,
+        born_host,
+        store_timestamp,
+        store_host,
+        reconsume_times,
+        prepared_transaction_offset,
+        body,
+        topic,
+        properties,
+    })
+}
+
+/// What the log holds at a position, by what stands at the start of `data`.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Found<'r> {
+    Record(Record<'r>),
+    /// The rest of the file is blank.
+    Blank,
+    /// The log ends here.
+    Nothing,
+}
+
+/// Read the log at `position`, trusting nothing: a tail that a crash left may look like records of another place. `data`
+/// is the rest of the file.
+pub fn find(data: &[u8], position: u64, check_crc: bool) -> Found<'_> {
+    if int_at(data, 4) == Some(MAGIC_BLANK) {
+        return if int_at(data, 0) == i32::try_from(data.len()).ok() { Found::Blank } else { Found::Nothing };
+    }
+    match decode(data) {
+        Some(record)
+            if record.position == position as i64 && (!check_crc || record.body_crc == body_crc(record.body)) =>
+        {
+            Found::Record(record)
+        }
+        _ => Found::Nothing,
+    }
+}
+
+/// Whether a record with nothing behind it looks as if its last page never reached the disk. The CRC covers the body only;
+/// a crash that loses the page with the end of the properties leaves zeros there, which no peer writes.
+pub fn is_torn(record: &Record<'_>, behind: &[u8]) -> bool {
+    let ends_in_zero = is_zero_ended(record.properties) || record.topic.contains(&0);
+    ends_in_zero && behind.iter().take(BLANK_SIZE).all(|&byte| byte == 0)
+}
+
+/// Properties that could be taken for torn ones, and so aren't stored.
+pub fn is_zero_ended(properties: &[u8]) -> bool {
+    properties.last() == Some(&0)
+}
+
+/// The store timestamp of the record at the start of `data`, which need not be there with its body.
+pub fn store_timestamp(data: &[u8]) -> Option<i64> {
+    let sys_flag = int_at(data, SYS_FLAG_AT)?;
+    long_at(data, BORN_HOST_AT + host_size(sys_flag, BORN_V6))
+}
+
+/// Whether `data` starts with a record of `size` bytes that says it is at `position`.
+pub fn is_record(data: &[u8], size: usize, position: u64) -> bool {
+    int_at(data, 0) == i32::try_from(size).ok()
+        && matches!(int_at(data, 4), Some(MAGIC_V1 | MAGIC_V2))
+        && long_at(data, 28) == Some(position as i64)
+}
+
+fn host_size(sys_flag: i32, v6: i32) -> usize {
+    if sys_flag & v6 == 0 {
+        8
+    } else {
+        20
+    }
+}
+
+/// One message of a client batch: `i32 total, i32 magic, i32 crc, i32 flag, i32 body length, body, i16 properties length,
+/// properties`. The first three words are ignored, as Java does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Inner<'b> {
+    pub flag: i32,
+    pub body: &'b [u8],
+    pub properties: &'b [u8],
+}
+
+/// Cut a batch body; the error tells which field of which message doesn't fit.
+pub fn batch(body: &[u8]) -> impl Iterator<Item = Result<Inner<'_>, String>> {
+    let mut reader = Reader { rest: body };
+    let mut number = 0;
+    std::iter::from_fn(move || {
+        if reader.rest.is_empty() {
+            return None;
+        }
+        let at = body.len() - reader.rest.len();
+        let inner = reader.inner().map_err(|field| format!("batch message {number} at byte {at}: {field} can't be"));
+        if inner.is_err() {
+            reader.rest = &[];
+        }
+        number += 1;
+        Some(inner)
+    })
+}
+
+struct Reader<'r> {
+    rest: &'r [u8],
+}
+
+impl<'r> Reader<'r> {
+    #[inline]
+    fn bytes(&mut self, size: usize) -> Option<&'r [u8]> {
+        let (head, rest) = self.rest.split_at_checked(size)?;
+        self.rest = rest;
+        Some(head)
+    }
+
+    fn short(&mut self) -> Option<i16> {
+        self.bytes(2).map(|bytes| i16::from_be_bytes([bytes[0], bytes[1]]))
+    }
+
+    fn int(&mut self) -> Option<i32> {
+        let value = int_at(self.rest, 0)?;
+        self.rest = &self.rest[4..];
+        Some(value)
+    }
+
+    fn long(&mut self) -> Option<i64> {
+        let value = long_at(self.rest, 0)?;
+        self.rest = &self.rest[8..];
+        Some(value)
+    }
+
+    fn inner(&mut self) -> Result<Inner<'r>, &'static str> {
+        self.bytes(12).ok_or("total, magic or CRC")?;
+        let flag = self.int().ok_or("flag")?;
+        let body_size = self.int().and_then(|size| usize::try_from(size).ok()).ok_or("body length")?;
+        let body = self.bytes(body_size).ok_or("body")?;
+        let properties_size = self.short().and_then(|size| usize::try_from(size).ok()).ok_or("properties length")?;
+        let properties = self.bytes(properties_size).filter(|text| !is_zero_ended(text)).ok_or("properties")?;
+        Ok(Inner { flag, body, properties })
+    }
+}
+
+#[inline]
+pub fn int_at(data: &[u8], at: usize) -> Option<i32> {
+    data.get(at..at + 4).map(|bytes| i32::from_be_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]))
+}
+
+#[inline]
+pub fn long_at(data: &[u8], at: usize) -> Option<i64> {
+    data.get(at..at + 8)?.try_into().ok().map(i64::from_be_bytes)
+}
+
+/// The tags code of a stored record.
+pub fn tags_code(record: &Record<'_>) -> i64 {
+    properties::tags_code(properties::inspect(record.properties).tags)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message<'m>(topic: &'m [u8], host: &'m [u8], properties: &'m [&'m [u8]]) -> Message<'m> {
+        Message {
+            queue_id: 3,
+            flag: -7,
+            sys_flag: 0x401,
+            born_timestamp: 1_700_000_000_000,
+            born_host: host,
+            store_timestamp: 1_700_000_000_001,
+            store_host: &[10, 0, 0, 1, 0, 0, 42, 159],
+            reconsume_times: 2,
+            prepared_transaction_offset: 77,
+            body: b"hello",
+            topic,
+            properties,
+        }
+    }
+
+    #[test]
+    fn records_read_back_and_no_cut_of_one_does() {
+        for (topic, host) in [(vec![b'T'; 5], vec![1; 8]), (vec![b't'; 128], vec![2; 20])] {
+            let message = message(&topic, &host, &[b"TAGS\x01TagA\x02", b"k\x01v\x02"]);
+            let mut out = vec![0; message.size()];
+            message.encode(&mut out, 9, 4096);
+            let record = decode(&out).unwrap();
+            assert_eq!((record.size, record.queue_offset, record.position), (out.len(), 9, 4096));
+            assert_eq!((record.topic, record.born_host, record.body), (&topic[..], &host[..], &b"hello"[..]));
+            assert_eq!(record.properties, b"TAGS\x01TagA\x02k\x01v\x02");
+            assert_eq!(store_timestamp(&out), Some(1_700_000_000_001));
+            assert!(is_record(&out, out.len(), 4096));
+            for end in 0..out.len() {
+                assert_eq!(decode(&out[..end]), None);
+            }
+            assert!(matches!(find(&out, 4096, true), Found::Record(_)));
+            assert_eq!(find(&out, 4097, true), Found::Nothing);
+            let body_at = out.len() - message.properties_size() - 2 - topic.len() - 2;
+            out[body_at - usize::from(topic.len() > 127)] ^= 1;
+            assert_eq!(find(&out, 4096, true), Found::Nothing);
+        }
+    }
+
+    #[test]
+    fn flipped_bits_never_panic() {
+        let message = message(b"Topic", &[1; 8], &[b"a\x01b"]);
+        let mut out = vec![0; message.size()];
+        message.encode(&mut out, 0, 0);
+        for bit in 0..out.len() * 8 {
+            let mut damaged = out.clone();
+            damaged[bit / 8] ^= 1 << (bit % 8);
+            if let Some(record) = decode(&damaged) {
+                assert_eq!(record.size, damaged.len());
+            }
+        }
+    }
+
+    #[test]
+    fn batches_are_cut_or_refused() {
+        let one = b"\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x05\0\0\0\x02hi\0\x03a\x01b";
+        let two = [&one[..], &one[..]].concat();
+        let inner = Inner { flag: 5, body: b"hi", properties: b"a\x01b" };
+        assert_eq!(batch(&two).collect::<Result<Vec<_>, _>>().unwrap(), [inner, inner]);
+        for end in 1..one.len() {
+            assert!(batch(&two[..one.len() + end]).collect::<Result<Vec<_>, _>>().is_err());
+        }
+    }
+}

@@ -1,0 +1,461 @@
+//! Recovery: where the log ends, and what the queues have to say about it.
+//!
+//! The log is the truth. It is scanned from `start` and ends before the first record that isn't whole: wrong magic, size,
+//! position or CRC. What lies behind was never acknowledged, and is wiped so that it can't come to life again behind a new
+//! tail after the next crash.
+//!
+//! Of a queue, entries that point below `start` are trusted. All others follow the scan: each record is put at its own
+//! queue offset, in log order, and the queue ends behind the last one put. An entry that is there already stays as it
+//! is, tags code included; Apache keeps delivery times and extension addresses in that field. A hole that no record fills
+//! gets pre-blank entries.
+
+use std::{
+    collections::VecDeque,
+    fs::{self, File, OpenOptions},
+    io,
+    os::unix::fs::FileExt,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use rustix::{
+    fs::{seek, SeekFrom},
+    io::Errno,
+};
+
+use crate::{
+    commit_log,
+    consume_queue::{Entry, Queues, PENDING_MAX, UNIT},
+    error::{value, At, Result},
+    mapped_file::{self, allocate, MappedFile},
+    queue_files::QueueFiles,
+    record::{self, Found},
+    state::Config,
+};
+
+/// Bytes of entries held for all queues before they are put into files.
+const RUNS_MAX: usize = 64 << 20;
+/// Bytes read at a time where a file is searched.
+const BLOCK: usize = 4096 / UNIT * UNIT;
+/// Indexes over this have no place in a file.
+const INDEX_MAX: i64 = i64::MAX / (4 * UNIT as i64);
+
+pub struct Recovered {
+    pub files: VecDeque<Arc<MappedFile>>,
+    pub queues: Queues,
+    pub end: u64,
+    pub records: u64,
+    pub last_timestamp: i64,
+}
+
+pub fn recover(config: &Config, start: u64, check_crc: bool) -> Result<Recovered> {
+    let bases = commit_log::list(&config.commit_log, config.log_file_size)?;
+    if !bases.is_empty() && !bases.contains(&start) {
+        return value(format!("start {start} is not the first position of a log file"));
+    }
+    let files = QueueFiles { root: config.consume_queue.clone(), file_size: config.queue_file_size };
+    let start = if bases.is_empty() { 0 } else { start };
+    let mut replay = Replay { queues: Queues::new(files), start, runs: Vec::new(), runs_size: 0 };
+    replay.load()?;
+
+    let mut files = VecDeque::new();
+    let mut scan = Scan { end: start, records: 0, last_timestamp: 0, ended: false };
+    for &base in &bases {
+        let mut file = MappedFile::open(&config.commit_log, base, config.log_file_size as usize)?;
+        if base >= start && !scan.ended {
+            scan.file(&file, check_crc, &mut replay)?;
+            if scan.ended {
+                file = end_file(config, file, scan.end)?;
+            }
+        } else if scan.ended {
+            fs::remove_file(&file.path).at("delete", &file.path)?;
+            continue;
+        }
+        files.push_back(Arc::new(file));
+    }
+    mapped_file::sync_directory(&config.commit_log)?;
+    replay.finish(bases.first().copied().unwrap_or(0))?;
+    Ok(Recovered {
+        files,
+        queues: replay.queues,
+        end: scan.end,
+        records: scan.records,
+        last_timestamp: scan.last_timestamp,
+    })
+}
+
+/// The store timestamp of the record a log file starts with, -1 when it doesn't start with one.
+pub fn first_timestamp(directory: &Path, base: u64) -> Result<i64> {
+    let path = mapped_file::path(directory, base);
+    let file = File::open(&path).at("open", &path)?;
+    let mut head = [0; 128];
+    let mut read = 0;
+    while read < head.len() {
+        match file.read_at(&mut head[read..], read as u64).at("read", &path)? {
+            0 => break,
+            size => read += size,
+        }
+    }
+    let size = record::int_at(&head, 0).filter(|&size| size > 0).unwrap_or(0) as usize;
+    let timestamp = record::store_timestamp(&head[..read]).filter(|_| record::is_record(&head[..read], size, base));
+    Ok(timestamp.unwrap_or(-1))
+}
+
+struct Scan {
+    end: u64,
+    records: u64,
+    last_timestamp: i64,
+    ended: bool,
+}
+
+impl Scan {
+    fn file(&mut self, file: &MappedFile, check_crc: bool, replay: &mut Replay) -> Result<()> {
+        file.read_ahead();
+        let mut at = 0;
+        loop {
+            let data = file.read(at);
+            match record::find(data, file.base + at as u64, check_crc) {
+                Found::Record(record) if record::is_torn(&record, &data[record.size..]) => {
+                    self.ended = true;
+                    break;
+                }
+                Found::Record(record) => {
+                    at += record.size;
+                    self.records += 1;
+                    self.last_timestamp = record.store_timestamp;
+                    replay.put(&record)?;
+                }
+                Found::Blank => {
+                    at = file.size();
+                    break;
+                }
+                // A record may end exactly at the end of a file that another store wrote.
+                Found::Nothing if data.is_empty() => break,
+                Found::Nothing => {
+                    self.ended = true;
+                    break;
+                }
+            }
+        }
+        self.end = file.base + at as u64;
+        Ok(())
+    }
+}
+
+/// Wipe what is behind `end`, and map the file anew with what is before.
+fn end_file(config: &Config, file: MappedFile, end: u64) -> Result<MappedFile> {
+    let (path, base) = (file.path.clone(), file.base);
+    drop(file);
+    let written = end - base;
+    let handle = OpenOptions::new().read(true).write(true).open(&path).at("open", &path)?;
+    wipe(&handle, written, config.log_file_size).at("wipe the end of", &path)?;
+    allocate(&handle, config.log_file_size).at("allocate", &path)?;
+    handle.sync_all().at("sync", &path)?;
+    MappedFile::open(&config.commit_log, base, written as usize)
+}
+
+/// Make everything from `from` on zero. Shortening a file and extending it again does that without writing.
+fn wipe(file: &File, from: u64, size: u64) -> io::Result<()> {
+    if !is_zero(file, from, size)? {
+        file.set_len(from)?;
+        file.set_len(size)?;
+    }
+    Ok(())
+}
+
+fn is_zero(file: &File, from: u64, size: u64) -> io::Result<bool> {
+    let mut at = from;
+    let mut block = vec![0; 64 << 10];
+    while at < size {
+        // Most files are sparse behind their end, and holes needn't be read.
+        at = match seek(file, SeekFrom::Data(at)) {
+            Ok(data) => data,
+            Err(Errno::NXIO) => return Ok(true),
+            Err(_) => at,
+        };
+        let wanted = block.len().min(size.saturating_sub(at) as usize);
+        match file.read_at(&mut block[..wanted], at)? {
+            0 => return Ok(true),
+            read if block[..read].iter().any(|&byte| byte != 0) => return Ok(false),
+            read => at += read as u64,
+        }
+    }
+    Ok(true)
+}
+
+/// Entries of one queue, in a row, that the scan has found and no file was asked about yet.
+struct Run {
+    start: u64,
+    entries: Vec<u8>,
+}
+
+struct Replay {
+    queues: Queues,
+    start: u64,
+    /// By slot of the queue.
+    runs: Vec<Option<Run>>,
+    runs_size: usize,
+}
+
+impl Replay {
+    /// Take up the queues on disk, each up to its first entry at or above `start`.
+    fn load(&mut self) -> Result<()> {
+        let root = self.queues.files.root.clone();
+        for (topic, topic_path) in directories(&root)? {
+            for (id, path) in directories(&topic_path)? {
+                let Ok(id) = id.parse::<u32>().map(|id| id as i32) else { continue };
+                if id >= 0 && self.queues.files.directory(&topic, id) == path {
+                    self.load_queue(&topic, id, &path)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn load_queue(&mut self, topic: &str, id: i32, path: &Path) -> Result<()> {
+        let bases = self.queues.files.list(path)?;
+        let size = self.queues.files.file_size;
+        // Files behind a gap are what counts, as the newest are there.
+        let first = bases.windows(2).rposition(|pair| pair[0] + size != pair[1]).map_or(0, |gap| gap + 1);
+        let Some(&first_base) = bases.get(first) else { return Ok(()) };
+        let per_file = size / UNIT as u64;
+        let mut end = first_base / UNIT as u64;
+        for &base in bases[first..].iter().rev() {
+            let used = used_entries(&mapped_file::path(path, base), per_file)?;
+            if used > 0 {
+                end = base / UNIT as u64 + used;
+                break;
+            }
+        }
+        let Some(slot) = self.queues.slot_or_new(topic.as_bytes(), id) else { return Ok(()) };
+        let Some(queue) = self.queues.queue_mut(slot) else { return Ok(()) };
+        (queue.exists, queue.min, queue.next, queue.written) = (true, first_base / UNIT as u64, end, end);
+        let Some(queue) = self.queues.queue(slot) else { return Ok(()) };
+        let is_trusted = |entry: Entry| !entry.is_real() || (entry.position as u64) < self.start;
+        let trusted = match end.checked_sub(1).and_then(|last| self.queues.entry(queue, last)) {
+            Some(last) if !is_trusted(last) => self.queues.search(queue, is_trusted),
+            _ => end,
+        };
+        self.set_end(slot, trusted);
+        Ok(())
+    }
+
+    fn set_end(&mut self, slot: usize, end: u64) {
+        if let Some(queue) = self.queues.queue_mut(slot) {
+            (queue.next, queue.written) = (end, end);
+        }
+    }
+
+    /// Put a record into its queue, or rather into the run of entries that will be.
+    fn put(&mut self, record: &record::Record<'_>) -> Result<()> {
+        let is_put = record::is_queued(record.sys_flag) && record.sys_flag & record::INNER_BATCH == 0;
+        if !is_put || record.queue_id < 0 || !(0..=INDEX_MAX).contains(&record.queue_offset) {
+            return Ok(());
+        }
+        let Some(slot) = self.queues.slot_or_new(record.topic, record.queue_id) else { return Ok(()) };
+        let index = record.queue_offset as u64;
+        let entry = Entry { position: record.position, size: record.size as i32, tags: record::tags_code(record) };
+        if self.runs.len() <= slot {
+            self.runs.resize_with(slot + 1, || None);
+        }
+        let follows = |run: &Run| run.start + (run.entries.len() / UNIT) as u64 == index;
+        if self.runs[slot].as_ref().is_some_and(|run| !follows(run) || run.entries.len() >= PENDING_MAX) {
+            self.write(slot)?;
+        }
+        let run = self.runs[slot].get_or_insert_with(|| Run { start: index, entries: Vec::new() });
+        run.entries.extend_from_slice(&entry.bytes());
+        self.runs_size += UNIT;
+        if self.runs_size > RUNS_MAX {
+            self.write_all()?;
+        }
+        Ok(())
+    }
+
+    fn write_all(&mut self) -> Result<()> {
+        (0..self.runs.len()).try_for_each(|slot| self.write(slot))
+    }
+
+    /// Bring a run to its file.
+    fn write(&mut self, slot: usize) -> Result<()> {
+        let (Some(run), Some(queue)) = (self.runs[slot].take(), self.queues.queue(slot)) else { return Ok(()) };
+        self.runs_size -= run.entries.len();
+        let files = Arc::clone(&self.queues.files);
+        let per_file = files.file_size / UNIT as u64;
+        let (topic, id) = (Arc::clone(&queue.topic), queue.id);
+        let file_start = run.start - run.start % per_file;
+        let mut first = queue.min;
+        // A queue without files, one whose files are too far behind to fill the gap, or one whose first file is gone:
+        // in each case the run's file begins with entries that were never there.
+        let apart = !queue.exists || run.start > queue.next.saturating_add(per_file) || run.start < first;
+        let mut unforced = None;
+        if apart {
+            if run.start >= first && queue.exists {
+                files.delete_all(&topic, id)?;
+            }
+            if !queue.exists || run.start >= first {
+                first = file_start;
+            }
+            first = first.min(file_start);
+            unforced = self.fill(&files, (&topic, id), file_start, run.start)?;
+        } else if run.start > queue.next {
+            unforced = self.fill(&files, (&topic, id), queue.next, run.start)?;
+        }
+        let changed = merge(&files, &topic, id, run.start, &run.entries)?;
+        let end = run.start + (run.entries.len() / UNIT) as u64;
+        self.set_end(slot, end);
+        if let Some(queue) = self.queues.queue_mut(slot) {
+            (queue.exists, queue.min) = (true, first);
+        }
+        if let Some(from) = unforced.into_iter().chain(changed).min() {
+            self.queues.set_unforced(slot, from);
+        }
+        Ok(())
+    }
+
+    /// Give the holes among the entries from..to pre-blank entries; the first index that was changed.
+    fn fill(&self, files: &QueueFiles, (topic, id): (&str, i32), from: u64, to: u64) -> Result<Option<u64>> {
+        let blanks = Entry::BLANK.bytes().repeat((to - from) as usize);
+        change(files, topic, id, from, &blanks, |old, _| old.is_used() && (old.position as u64) < self.start.max(1))
+    }
+
+    /// The scan has ended: end the queues where it says, on disk too, and find where they begin.
+    fn finish(&mut self, log_min: u64) -> Result<()> {
+        self.write_all()?;
+        let files = Arc::clone(&self.queues.files);
+        for slot in self.queues.slots() {
+            let Some(queue) = self.queues.queue(slot).filter(|queue| queue.exists) else { continue };
+            let (topic, id, next) = (Arc::clone(&queue.topic), queue.id, queue.next);
+            if next == 0 {
+                files.delete_all(&topic, id)?;
+                if let Some(queue) = self.queues.queue_mut(slot) {
+                    queue.exists = false;
+                }
+                continue;
+            }
+            end_queue(&files, &topic, id, next)?;
+            let last = self.queues.entry(queue, next - 1).filter(|entry| entry.is_real());
+            let is_below = |entry: Entry| !entry.is_real() || (entry.position as u64) < log_min;
+            let first = self.queues.entry(queue, queue.min);
+            let min = if first.is_some_and(|first| !is_below(first)) {
+                queue.min
+            } else {
+                self.queues.search(queue, is_below)
+            };
+            let min_position = self.queues.entry(queue, min).map_or(log_min, |entry| entry.position as u64);
+            if let Some(queue) = self.queues.queue_mut(slot) {
+                (queue.min, queue.min_position) = (min, min_position);
+                queue.last_end = last.map_or(0, Entry::end);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Write the entries that aren't there yet; the first index that was changed.
+fn merge(files: &QueueFiles, topic: &str, id: i32, start: u64, entries: &[u8]) -> Result<Option<u64>> {
+    change(files, topic, id, start, entries, |old, new| (old.position, old.size) == (new.position, new.size))
+}
+
+fn change(
+    files: &QueueFiles,
+    topic: &str,
+    id: i32,
+    start: u64,
+    entries: &[u8],
+    keep: impl Fn(Entry, Entry) -> bool,
+) -> Result<Option<u64>> {
+    let mut merged = entries.to_vec();
+    let mut changed = None;
+    let mut at = start;
+    while at < start + (entries.len() / UNIT) as u64 {
+        let place = (at - start) as usize * UNIT;
+        let wanted = (entries.len() - place) / UNIT;
+        let in_file = files.file_size / UNIT as u64 - at % (files.file_size / UNIT as u64);
+        let directory = files.directory(topic, id);
+        let old = files.read(topic, id, at, wanted as u64).at("read a queue in", &directory)?;
+        let covered = (wanted as u64).min(in_file) as usize;
+        for number in 0..covered {
+            let place = place + number * UNIT;
+            let new = Entry::read(&merged[place..]);
+            match (old.get(number * UNIT..).and_then(Entry::read), new) {
+                (Some(old), Some(new)) if keep(old, new) => merged[place..place + UNIT].copy_from_slice(&old.bytes()),
+                _ => changed = changed.or(Some(at + number as u64)),
+            }
+        }
+        at += covered as u64;
+    }
+    if let Some(first) = changed {
+        files.write(topic, id, first, &merged[(first - start) as usize * UNIT..])?;
+    }
+    Ok(changed)
+}
+
+/// Zero the entries from `next` on and delete the files behind.
+fn end_queue(files: &QueueFiles, topic: &str, id: i32, next: u64) -> Result<()> {
+    let directory = files.directory(topic, id);
+    let end = next * UNIT as u64;
+    for base in files.list(&directory)? {
+        let path = mapped_file::path(&directory, base);
+        if base > end {
+            fs::remove_file(&path).at("delete", &path)?;
+        } else if base + files.file_size > end {
+            let file = OpenOptions::new().read(true).write(true).open(&path).at("open", &path)?;
+            wipe(&file, end - base, files.file_size).at("wipe the end of", &path)?;
+        }
+    }
+    Ok(())
+}
+
+/// How many entries at the start of a queue file are used.
+fn used_entries(path: &PathBuf, per_file: u64) -> Result<u64> {
+    let file = File::open(path).at("open", path)?;
+    let mut block = vec![0; BLOCK];
+    // Most queues are short: their end is in the first block.
+    let mut read = read_block(&file, &mut block, 0).at("read", path)?;
+    if let Some(used) = first_unused(&block[..read]) {
+        return Ok(used as u64);
+    }
+    let per_block = (BLOCK / UNIT) as u64;
+    let (mut low, mut high) = (1, per_file.div_ceil(per_block));
+    while low < high {
+        let middle = low + (high - low) / 2;
+        read = read_block(&file, &mut block[..UNIT], middle * BLOCK as u64).at("read", path)?;
+        if first_unused(&block[..read]).is_none() && read == UNIT {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    // Block `low` is the first that doesn't start with a used entry: the end is in the one before, or at its end.
+    let last = low - 1;
+    read = read_block(&file, &mut block, last * BLOCK as u64).at("read", path)?;
+    let used = first_unused(&block[..read]).unwrap_or(read / UNIT);
+    Ok((last * per_block + used as u64).min(per_file))
+}
+
+fn read_block(file: &File, block: &mut [u8], at: u64) -> io::Result<usize> {
+    let mut read = 0;
+    while read < block.len() {
+        match file.read_at(&mut block[read..], at + read as u64)? {
+            0 => break,
+            size => read += size,
+        }
+    }
+    Ok(read / UNIT * UNIT)
+}
+
+fn first_unused(block: &[u8]) -> Option<usize> {
+    block.chunks_exact(UNIT).position(|entry| !Entry::read(entry).is_some_and(Entry::is_used))
+}
+
+/// Directories inside `path` with readable names; a missing `path` has none.
+fn directories(path: &Path) -> Result<Vec<(String, PathBuf)>> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(path).at("list", path)? {
+        let entry = entry.at("list", path)?;
+        if let Some(name) = entry.file_name().to_str().filter(|_| entry.file_type().is_ok_and(|kind| kind.is_dir())) {
+            found.push((name.to_owned(), entry.path()));
+        }
+    }
+    Ok(found)
+}

@@ -1,0 +1,403 @@
+//! The store without Python: the log, its queues, and who may touch them when.
+//!
+//! One lock guards the state. It is held for memory work, for creating a log file nobody prepared and for the rare write
+//! of an overlong tail; forcing files, writing tails and scanning happen outside. Nobody creates a Python object while
+//! holding it: that may run a garbage collection, which may run Python code, which may want the lock.
+//!
+//! Order of locks: `queue_io`, `flushing`, then the state.
+
+use std::{
+    fs,
+    path::PathBuf,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use crate::{
+    commit_log::CommitLog,
+    consume_queue::{usable_name, Entry, Job, Ordinary, Queues, UNIT},
+    error::{store, value, At, Error, Result},
+    mapped_file::MappedFile,
+    properties,
+    queue_files::QueueFiles,
+    record::{self, Message, TOPIC_MAX},
+    recover,
+    unique_key::UniqueKeys,
+};
+
+/// Queues whose entries are written between two looks at the state.
+const JOBS_MAX: usize = 32;
+
+pub struct Config {
+    pub commit_log: PathBuf,
+    pub consume_queue: PathBuf,
+    pub log_file_size: u64,
+    pub queue_file_size: u64,
+    pub store_host: Vec<u8>,
+    pub max_message_size: usize,
+    pub region: String,
+    pub trace_on: bool,
+    pub cluster: String,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Phase {
+    /// Names and sizes were looked at.
+    Opened,
+    Recovered,
+    Closed,
+}
+
+pub struct State {
+    pub log: CommitLog,
+    pub queues: Queues,
+    pub phase: Phase,
+    pub writable: bool,
+    pub unique_keys: UniqueKeys,
+    pub appended: (u64, u64),
+    /// Store timestamp of the last record.
+    pub last_timestamp: i64,
+    /// Entries of the batch appended last.
+    pub batch: Vec<Entry>,
+}
+
+pub struct Appended {
+    pub position: u64,
+    pub end: u64,
+    pub queue_offset: u64,
+    pub watched: bool,
+}
+
+impl State {
+    fn appendable(&self) -> Result<()> {
+        match self.phase {
+            Phase::Opened => store("recover was not called yet"),
+            Phase::Closed => store("the store is closed"),
+            Phase::Recovered if !self.writable => store("the store is not writable"),
+            Phase::Recovered => Ok(()),
+        }
+    }
+
+    /// Append one record; `tags` are what its properties say.
+    pub fn append(&mut self, message: &Message<'_>, tags: Option<&[u8]>) -> Result<Appended> {
+        self.appendable()?;
+        let Some(slot) = self.queues.slot_or_new(message.topic, message.queue_id) else {
+            return value("topic can't name a directory");
+        };
+        let queued = message.is_queued();
+        let queue_offset = self.queues.queue(slot).filter(|_| queued).map_or(0, |queue| queue.next);
+        let size = message.size();
+        let position = self.log.append(size, |out, position| message.encode(out, queue_offset as i64, position))?;
+        self.note_appended(1, size, message.store_timestamp);
+        let mut watched = false;
+        if queued {
+            let entry = Entry { position: position as i64, size: size as i32, tags: properties::tags_code(tags) };
+            watched = self.queues.push(slot, entry);
+            self.queues.relieve(slot);
+        }
+        Ok(Appended { position, end: position + size as u64, queue_offset, watched })
+    }
+
+    /// Append the messages of a client batch, all or none, in one file. `common` says what they have in common; the
+    /// entries stay in `batch`.
+    pub fn append_batch(&mut self, common: &Message<'_>, body: &[u8]) -> Result<Appended> {
+        self.appendable()?;
+        if body.is_empty() {
+            return value("body is empty");
+        }
+        let mut size = 0;
+        for inner in record::batch(body) {
+            let inner = inner.map_err(Error::Value)?;
+            size += Message { body: inner.body, properties: &[inner.properties], ..*common }.size();
+        }
+        let Some(slot) = self.queues.slot_or_new(common.topic, common.queue_id) else {
+            return value("topic can't name a directory");
+        };
+        let queue_offset = self.queues.queue(slot).map_or(0, |queue| queue.next);
+        let batch = &mut self.batch;
+        batch.clear();
+        let position = self.log.append(size, |mut out, mut position| {
+            for inner in record::batch(body).map_while(std::result::Result::ok) {
+                let properties = [inner.properties];
+                let message = Message { flag: inner.flag, body: inner.body, properties: &properties, ..*common };
+                let size = message.size();
+                let (place, rest) = out.split_at_mut(size);
+                message.encode(place, (queue_offset + batch.len() as u64) as i64, position);
+                let tags = properties::tags_code(properties::inspect(inner.properties).tags);
+                batch.push(Entry { position: position as i64, size: size as i32, tags });
+                position += size as u64;
+                out = rest;
+            }
+        })?;
+        let mut watched = false;
+        for &entry in &self.batch {
+            watched |= self.queues.push(slot, entry);
+        }
+        self.queues.relieve(slot);
+        self.note_appended(self.batch.len() as u64, size, common.store_timestamp);
+        Ok(Appended { position, end: position + size as u64, queue_offset, watched })
+    }
+
+    fn note_appended(&mut self, messages: u64, bytes: usize, timestamp: i64) {
+        self.appended.0 += messages;
+        self.appended.1 += bytes as u64;
+        self.last_timestamp = timestamp;
+    }
+
+    /// The store timestamp of the record an entry leads to.
+    pub fn timestamp_of(&self, entry: Entry) -> Option<i64> {
+        let bytes = self.log.read(entry.position as u64).filter(|_| entry.is_real())?;
+        record::is_record(bytes, entry.size as usize, entry.position as u64).then(|| record::store_timestamp(bytes))?
+    }
+}
+
+pub struct Shared {
+    pub config: Config,
+    state: Mutex<State>,
+    flushing: Mutex<()>,
+    queue_io: Mutex<()>,
+}
+
+impl Shared {
+    pub fn open(config: Config) -> Result<Self> {
+        check(&config)?;
+        fs::create_dir_all(&config.commit_log).at("create", &config.commit_log)?;
+        fs::create_dir_all(&config.consume_queue).at("create", &config.consume_queue)?;
+        crate::commit_log::list(&config.commit_log, config.log_file_size)?;
+        let files = QueueFiles { root: config.consume_queue.clone(), file_size: config.queue_file_size };
+        let state = State {
+            log: CommitLog::new(config.commit_log.clone(), config.log_file_size),
+            queues: Queues::new(files),
+            phase: Phase::Opened,
+            writable: true,
+            unique_keys: UniqueKeys::new(&config.store_host[..config.store_host.len() - 4]),
+            appended: (0, 0),
+            last_timestamp: 0,
+            batch: Vec::new(),
+        };
+        Ok(Self { config, state: Mutex::new(state), flushing: Mutex::default(), queue_io: Mutex::default() })
+    }
+
+    pub fn state(&self) -> MutexGuard<'_, State> {
+        lock(&self.state)
+    }
+
+    /// (first position, store timestamp of the first record or -1) of each log file.
+    pub fn log_files(&self) -> Result<Vec<(u64, i64)>> {
+        let (phase, bases) = {
+            let state = self.state();
+            (state.phase, state.log.bases())
+        };
+        let bases = match phase {
+            Phase::Opened => crate::commit_log::list(&self.config.commit_log, self.config.log_file_size)?,
+            _ => bases,
+        };
+        bases.into_iter().map(|base| Ok((base, recover::first_timestamp(&self.config.commit_log, base)?))).collect()
+    }
+
+    pub fn set_ordinary(&self, topic: &str, write_queues: i32, multi_tag: bool) -> Result<()> {
+        check_message(topic, 0, b"", &self.config.store_host)?;
+        self.state().queues.set_ordinary(topic, Some(Ordinary { write_queues, multi_tag }));
+        Ok(())
+    }
+
+    pub fn watch(&self, topic: &str, queue_id: i32) -> Result<()> {
+        check_message(topic, queue_id, b"", &self.config.store_host)?;
+        let mut state = self.state();
+        if let Some(queue) =
+            state.queues.slot_or_new(topic.as_bytes(), queue_id).and_then(|slot| state.queues.queue_mut(slot))
+        {
+            queue.watched = true;
+        }
+        Ok(())
+    }
+
+    pub fn recover(&self, start: u64, check_crc: bool) -> Result<(u64, u64)> {
+        let _io = lock(&self.queue_io);
+        if self.state().phase != Phase::Opened {
+            return store("recover is only for a store that was just opened");
+        }
+        let recovered = recover::recover(&self.config, start, check_crc)?;
+        let mut state = self.state();
+        state.log.adopt(recovered.files, recovered.end);
+        let known = std::mem::replace(&mut state.queues, recovered.queues);
+        state.queues.inherit(known);
+        state.last_timestamp = recovered.last_timestamp;
+        state.phase = Phase::Recovered;
+        Ok((recovered.end, recovered.records))
+    }
+
+    pub fn flush(&self) -> Result<u64> {
+        let _flushing = lock(&self.flushing);
+        let unflushed = {
+            let mut state = self.state();
+            match state.log.unflushed()? {
+                Some(unflushed) => unflushed,
+                None => return Ok(state.log.flushed()),
+            }
+        };
+        let result = unflushed.force();
+        self.state().log.set_flushed(unflushed.target, result)?;
+        Ok(unflushed.target)
+    }
+
+    pub fn flush_queues(&self, force: bool) -> Result<(u64, i64)> {
+        let (boundary, files, dirty) = {
+            let mut state = self.state();
+            let boundary = (state.log.max(), state.last_timestamp);
+            (boundary, Arc::clone(&state.queues.files), state.queues.take_dirty())
+        };
+        let mut pieces = dirty.chunks(JOBS_MAX);
+        while let Some(piece) = pieces.next() {
+            // Held piece by piece, so that deleting a topic needn't wait for all.
+            let _io = lock(&self.queue_io);
+            let jobs = self.state().queues.jobs(piece);
+            if let Err(error) = self.write_jobs(&files, &jobs) {
+                let mut state = self.state();
+                pieces.for_each(|piece| state.queues.put_back_dirty(piece));
+                return Err(error);
+            }
+        }
+        if force {
+            let forcing = self.state().queues.take_unforced();
+            for (number, piece) in forcing.chunks(JOBS_MAX).enumerate() {
+                let _io = lock(&self.queue_io);
+                if let Err(error) = files.force(piece) {
+                    self.state().queues.put_back_unforced(&forcing[number * JOBS_MAX..]);
+                    return Err(error);
+                }
+            }
+        }
+        self.state().queues.age();
+        Ok(boundary)
+    }
+
+    fn write_jobs(&self, files: &QueueFiles, jobs: &[Job]) -> Result<()> {
+        let mut result = Ok(());
+        let mut written = 0;
+        for job in jobs {
+            result = files.write(&job.topic, job.id, job.index, &job.entries);
+            if result.is_err() {
+                break;
+            }
+            written += 1;
+        }
+        let mut state = self.state();
+        jobs[..written].iter().for_each(|job| state.queues.done(job));
+        jobs[written..].iter().for_each(|job| state.queues.failed(job));
+        result
+    }
+
+    pub fn prepare_next_file(&self) -> Result<bool> {
+        let base = {
+            let mut state = self.state();
+            if state.phase != Phase::Recovered {
+                return store("only a recovered store has a next file");
+            }
+            match state.log.start_preparing() {
+                Some(base) => base,
+                None => return Ok(false),
+            }
+        };
+        let file = MappedFile::create(&self.config.commit_log, base, self.config.log_file_size);
+        let mut state = self.state();
+        let closed = state.phase == Phase::Closed;
+        let made = state.log.set_prepared(base, file);
+        if closed {
+            state.log.close()?;
+        }
+        made
+    }
+
+    pub fn delete_files_below(&self, position: u64) -> Result<Vec<PathBuf>> {
+        let dropped = self.state().log.drop_below(position);
+        if dropped.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut paths = Vec::new();
+        for file in dropped {
+            fs::remove_file(&file.path).at("delete", &file.path)?;
+            paths.push(file.path.clone());
+        }
+        let (min, slots, files) = {
+            let state = self.state();
+            (state.log.min(), state.queues.slots(), Arc::clone(&state.queues.files))
+        };
+        for slot in slots {
+            let _io = lock(&self.queue_io);
+            let raised = {
+                let mut state = self.state();
+                if !state.queues.raise_min(slot, min) {
+                    continue;
+                }
+                state.queues.queue(slot).map(|queue| (Arc::clone(&queue.topic), queue.id, queue.min))
+            };
+            if let Some((topic, id, min)) = raised {
+                files.delete_below(&topic, id, min)?;
+            }
+        }
+        Ok(paths)
+    }
+
+    pub fn delete_queues(&self, topic: &str) -> Result<()> {
+        if usable_name(topic.as_bytes()).is_none() {
+            return value("topic can't name a directory");
+        }
+        let _io = lock(&self.queue_io);
+        self.state().queues.delete(topic)
+    }
+
+    pub fn close(&self) -> Result<()> {
+        let recovered = self.state().phase == Phase::Recovered;
+        let results =
+            if recovered { [self.flush().map(drop), self.flush_queues(true).map(drop)] } else { [Ok(()), Ok(())] };
+        let mut state = self.state();
+        state.phase = Phase::Closed;
+        let closed = state.log.close();
+        results.into_iter().collect::<Result<()>>().and(closed)
+    }
+}
+
+/// A panic with the lock held would be a bug of ours; the state is only changed in steps that leave it whole.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn check(config: &Config) -> Result<()> {
+    if !(1024..=i32::MAX as u64).contains(&config.log_file_size) {
+        return value(format!("log_file_size {} is not within 1024 … {}", config.log_file_size, i32::MAX));
+    }
+    if config.queue_file_size == 0 || config.queue_file_size % UNIT as u64 != 0 || config.queue_file_size > 1 << 40 {
+        return value(format!("queue_file_size {} is not a multiple of {UNIT} within bounds", config.queue_file_size));
+    }
+    check_host("store_host", &config.store_host)?;
+    for (name, text) in [("region", &config.region), ("cluster", &config.cluster)] {
+        if text.bytes().any(|byte| byte == properties::NAME_END || byte == properties::VALUE_END) {
+            return value(format!("{name} holds a separator of properties"));
+        }
+    }
+    Ok(())
+}
+
+pub fn check_host(name: &str, host: &[u8]) -> Result<()> {
+    if host.len() == 8 || host.len() == 20 {
+        return Ok(());
+    }
+    value(format!("{name} has {} bytes, and a host has 8 or 20", host.len()))
+}
+
+/// What must hold of a record that Python hands over.
+pub fn check_message(topic: &str, queue_id: i32, properties: &[u8], born_host: &[u8]) -> Result<()> {
+    if usable_name(topic.as_bytes()).is_none() {
+        return value(format!("topic '{topic}' can't name a directory (1 … {TOPIC_MAX} bytes, no '/')"));
+    }
+    if queue_id < 0 {
+        return value(format!("queue_id {queue_id} is negative"));
+    }
+    if properties.len() > properties::SIZE_MAX {
+        return value(format!("properties have {} bytes, over {}", properties.len(), properties::SIZE_MAX));
+    }
+    if record::is_zero_ended(properties) {
+        return value("properties end in a zero byte, as if torn by a crash");
+    }
+    check_host("born_host", born_host)
+}

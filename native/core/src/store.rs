@@ -1,0 +1,318 @@
+//! `Store` and `Slice` as Python sees them: arguments in, values out, and the GIL let go of around waits for the disk.
+
+use std::{ffi::c_int, path::PathBuf, ptr, sync::Arc};
+
+use pyo3::{
+    exceptions::PyBufferError,
+    ffi,
+    prelude::*,
+    types::{PyBytes, PyList},
+};
+
+use crate::{
+    error::Result,
+    get::{self, Request, Run},
+    record::Message,
+    send::Fixed,
+    state::{check_message, Appended, Config, Shared},
+};
+
+/// Runs at least this long are handed out as pieces of the map; shorter ones cost less to copy than to send apart.
+const SLICE_MIN: usize = 16 << 10;
+
+#[pyclass(frozen, module = "rockmq._core")]
+pub struct Store {
+    pub shared: Arc<Open>,
+}
+
+/// The store and the texts made once for it.
+pub struct Open {
+    shared: Shared,
+    pub fixed: Fixed,
+}
+
+impl std::ops::Deref for Open {
+    type Target = Shared;
+
+    fn deref(&self) -> &Shared {
+        &self.shared
+    }
+}
+
+#[pymethods]
+impl Store {
+    #[new]
+    #[pyo3(signature = (commit_log, consume_queue, *, log_file_size, queue_file_size, store_host, max_message_size, region, trace_on, cluster))]
+    #[allow(clippy::too_many_arguments)]
+    fn new(
+        commit_log: PathBuf,
+        consume_queue: PathBuf,
+        log_file_size: u64,
+        queue_file_size: u64,
+        store_host: Vec<u8>,
+        max_message_size: usize,
+        region: String,
+        trace_on: bool,
+        cluster: String,
+    ) -> Result<Self> {
+        let max_message_size = max_message_size.min(i32::MAX as usize);
+        let config = Config {
+            commit_log,
+            consume_queue,
+            log_file_size,
+            queue_file_size,
+            store_host,
+            max_message_size,
+            region,
+            trace_on,
+            cluster,
+        };
+        let fixed = Fixed::new(&config);
+        Ok(Self { shared: Arc::new(Open { shared: Shared::open(config)?, fixed }) })
+    }
+
+    fn files(&self) -> Result<Vec<(u64, i64)>> {
+        self.shared.log_files()
+    }
+
+    fn recover(&self, py: Python<'_>, start: u64, check_crc: bool) -> Result<(u64, u64)> {
+        py.detach(|| self.shared.recover(start, check_crc))
+    }
+
+    fn close(&self, py: Python<'_>) -> Result<()> {
+        py.detach(|| self.shared.close())
+    }
+
+    fn set_ordinary(&self, topic: &str, write_queues: i32, multi_tag: bool) -> Result<()> {
+        self.shared.set_ordinary(topic, write_queues, multi_tag)
+    }
+
+    fn clear_ordinary(&self, topic: &str) {
+        self.shared.state().queues.set_ordinary(topic, None);
+    }
+
+    fn set_writable(&self, writable: bool) {
+        self.shared.state().writable = writable;
+    }
+
+    #[pyo3(signature = (topic, queue_id, body, properties, *, now, born_host, born_timestamp, flag=0, sys_flag=0, reconsume_times=0, prepared_transaction_offset=0))]
+    #[allow(clippy::too_many_arguments)]
+    fn append(
+        &self,
+        topic: &str,
+        queue_id: i32,
+        body: &[u8],
+        properties: &[u8],
+        now: i64,
+        born_host: &[u8],
+        born_timestamp: i64,
+        flag: i32,
+        sys_flag: i32,
+        reconsume_times: i32,
+        prepared_transaction_offset: i64,
+    ) -> Result<(u64, u64, u64, bool)> {
+        check_message(topic, queue_id, properties, born_host)?;
+        let message = Message {
+            queue_id,
+            flag,
+            sys_flag,
+            born_timestamp,
+            born_host,
+            store_timestamp: now,
+            store_host: &self.shared.config.store_host,
+            reconsume_times,
+            prepared_transaction_offset,
+            body,
+            topic: topic.as_bytes(),
+            properties: &[properties],
+        };
+        let tags = crate::properties::inspect(properties).tags;
+        let Appended { position, end, queue_offset, watched } = self.shared.state().append(&message, tags)?;
+        Ok((position, end - position, queue_offset, watched))
+    }
+
+    #[pyo3(signature = (topic, queue_id, body, *, now, born_host, born_timestamp, sys_flag=0, reconsume_times=0))]
+    #[allow(clippy::too_many_arguments)]
+    fn append_batch(
+        &self,
+        topic: &str,
+        queue_id: i32,
+        body: &[u8],
+        now: i64,
+        born_host: &[u8],
+        born_timestamp: i64,
+        sys_flag: i32,
+        reconsume_times: i32,
+    ) -> Result<(Vec<u64>, u64, u64, bool)> {
+        check_message(topic, queue_id, b"", born_host)?;
+        let common = Message {
+            queue_id,
+            flag: 0,
+            sys_flag,
+            born_timestamp,
+            born_host,
+            store_timestamp: now,
+            store_host: &self.shared.config.store_host,
+            reconsume_times,
+            prepared_transaction_offset: 0,
+            body: b"",
+            topic: topic.as_bytes(),
+            properties: &[],
+        };
+        let mut state = self.shared.state();
+        let Appended { end, queue_offset, watched, .. } = state.append_batch(&common, body)?;
+        let positions = state.batch.iter().map(|entry| entry.position as u64).collect();
+        Ok((positions, end, queue_offset, watched))
+    }
+
+    #[getter]
+    fn min_position(&self) -> u64 {
+        self.shared.state().log.min()
+    }
+
+    #[getter]
+    fn max_position(&self) -> u64 {
+        self.shared.state().log.max()
+    }
+
+    #[getter]
+    fn flushed_position(&self) -> u64 {
+        self.shared.state().log.flushed()
+    }
+
+    #[getter]
+    fn appended(&self) -> (u64, u64) {
+        self.shared.state().appended
+    }
+
+    fn flush(&self, py: Python<'_>) -> Result<u64> {
+        py.detach(|| self.shared.flush())
+    }
+
+    fn flush_queues(&self, py: Python<'_>, force: bool) -> Result<(u64, i64)> {
+        py.detach(|| self.shared.flush_queues(force))
+    }
+
+    fn prepare_next_file(&self, py: Python<'_>) -> Result<bool> {
+        py.detach(|| self.shared.prepare_next_file())
+    }
+
+    fn delete_files_below(&self, py: Python<'_>, position: u64) -> Result<Vec<String>> {
+        let paths = py.detach(|| self.shared.delete_files_below(position))?;
+        Ok(paths.iter().map(|path| path.to_string_lossy().into_owned()).collect())
+    }
+
+    fn queues(&self) -> Vec<(String, i32, u64, u64)> {
+        let state = self.shared.state();
+        state.queues.iter().map(|queue| (queue.topic.to_string(), queue.id, queue.min, queue.next)).collect()
+    }
+
+    fn queue_bounds(&self, topic: &str, queue_id: i32) -> Option<(u64, u64)> {
+        self.shared.state().queues.existing(topic, queue_id).map(|queue| (queue.min, queue.next))
+    }
+
+    fn delete_queues(&self, py: Python<'_>, topic: &str) -> Result<()> {
+        py.detach(|| self.shared.delete_queues(topic))
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    fn get<'py>(
+        &self,
+        py: Python<'py>,
+        topic: &str,
+        queue_id: i32,
+        offset: i64,
+        count_max: u64,
+        bytes_max: u64,
+        limit: u64,
+        tag_codes: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<(u8, u64, u64, u64, u64, Bound<'py, PyList>)> {
+        let tags = tag_codes.map(tags_of).transpose()?;
+        let request = Request { topic, queue_id, offset, count_max, bytes_max, limit, tags: tags.as_deref() };
+        let got = get::get(&self.shared, &request)?;
+        Ok((got.status, got.next, got.min, got.max, got.count, buffers(py, &got.runs)?))
+    }
+
+    fn read<'py>(&self, py: Python<'py>, position: u64) -> Option<Bound<'py, PyBytes>> {
+        let run = get::read(&self.shared, position)?;
+        Some(PyBytes::new(py, run.bytes()))
+    }
+
+    fn store_timestamp(&self, topic: &str, queue_id: i32, offset: i64) -> i64 {
+        get::store_timestamp(&self.shared, topic, queue_id, offset)
+    }
+
+    fn offset_by_time(&self, topic: &str, queue_id: i32, timestamp: i64, upper: bool) -> u64 {
+        get::offset_by_time(&self.shared, topic, queue_id, timestamp, upper)
+    }
+
+    fn watch(&self, topic: &str, queue_id: i32) -> Result<()> {
+        self.shared.watch(topic, queue_id)
+    }
+}
+
+/// Codes as Java compares them: whatever is behind the lower 32 bits is cut off.
+fn tags_of(codes: &Bound<'_, PyAny>) -> PyResult<Vec<i32>> {
+    codes.try_iter()?.map(|code| Ok(code?.extract::<i64>()? as i32)).collect()
+}
+
+/// Runs as Python objects: long ones as they lie in the map, short ones copied together.
+fn buffers<'py>(py: Python<'py>, runs: &[Run]) -> PyResult<Bound<'py, PyList>> {
+    let list = PyList::empty(py);
+    let mut rest = runs;
+    while let Some(first) = rest.first() {
+        if first.size >= SLICE_MIN {
+            list.append(Slice { file: Arc::clone(&first.file), at: first.at, size: first.size })?;
+            rest = &rest[1..];
+            continue;
+        }
+        let count = rest.iter().take_while(|run| run.size < SLICE_MIN).count();
+        let (short, behind) = rest.split_at(count);
+        let size = short.iter().map(|run| run.size).sum();
+        let copy = PyBytes::new_with(py, size, |mut out| {
+            for run in short {
+                let (place, rest) = out.split_at_mut(run.size);
+                place.copy_from_slice(run.bytes());
+                out = rest;
+            }
+            Ok(())
+        })?;
+        list.append(copy)?;
+        rest = behind;
+    }
+    Ok(list)
+}
+
+#[pyclass(frozen, module = "rockmq._core")]
+pub struct Slice {
+    file: Arc<crate::mapped_file::MappedFile>,
+    at: usize,
+    size: usize,
+}
+
+#[pymethods]
+impl Slice {
+    fn __len__(&self) -> usize {
+        self.size
+    }
+
+    /// # Safety
+    /// Called by Python, with a view to fill.
+    unsafe fn __getbuffer__(slf: Bound<'_, Self>, view: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {
+        if view.is_null() {
+            return Err(PyBufferError::new_err("no view to fill"));
+        }
+        let slice = slf.get();
+        let bytes = &slice.file.read(slice.at)[..slice.size];
+        let pointer = bytes.as_ptr().cast_mut().cast();
+        // SAFETY: the bytes are final (`MappedFile::read`) and stay mapped as long as this slice holds its file; the view
+        // holds a reference to the slice. It is marked read-only, so that nobody writes through the pointer.
+        let result = unsafe { ffi::PyBuffer_FillInfo(view, slf.as_ptr(), pointer, slice.size as isize, 1, flags) };
+        if result != 0 {
+            // SAFETY: the view isn't null.
+            unsafe { (*view).obj = ptr::null_mut() };
+            return Err(PyErr::fetch(slf.py()));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,86 @@
+//! UNIQ_KEY for messages whose client gave none: upper-case hexadecimal digits of
+//!
+//! `IP (4 or 16 bytes), i16 process id, i32 number of this run, i32 ms since the month began, i16 counter`
+//!
+//! Admin tools read the time back to know where to search, and take the month of their local time for it, as Java does.
+
+use std::{
+    hash::{BuildHasher, Hasher, RandomState},
+    mem::MaybeUninit,
+    process,
+};
+
+const HEX: &[u8; 16] = b"0123456789ABCDEF";
+/// Digits of a key with an IPv6 address.
+pub const SIZE_MAX: usize = 56;
+
+pub struct UniqueKeys {
+    prefix: Vec<u8>,
+    month: std::ops::Range<i64>,
+    counter: u16,
+}
+
+impl UniqueKeys {
+    pub fn new(ip: &[u8]) -> Self {
+        let mut prefix = Vec::with_capacity(SIZE_MAX);
+        write_hex(&mut prefix, ip);
+        write_hex(&mut prefix, &(process::id() as u16).to_be_bytes());
+        // Java takes the hash of a class loader: a number that differs between processes.
+        write_hex(&mut prefix, &(RandomState::new().build_hasher().finish() as u32).to_be_bytes());
+        Self { prefix, month: 0..0, counter: 0 }
+    }
+
+    pub fn next(&mut self, now: i64, out: &mut Vec<u8>) {
+        if !self.month.contains(&now) {
+            self.month = month_of(now);
+        }
+        out.extend_from_slice(&self.prefix);
+        write_hex(out, &((now - self.month.start) as u32).to_be_bytes());
+        write_hex(out, &self.counter.to_be_bytes());
+        self.counter = self.counter.wrapping_add(1);
+    }
+}
+
+pub fn write_hex(out: &mut Vec<u8>, bytes: &[u8]) {
+    out.extend(bytes.iter().flat_map(|&byte| [HEX[usize::from(byte >> 4)], HEX[usize::from(byte & 15)]]));
+}
+
+/// The local month that holds `now`, in milliseconds. Time zones are a matter of the C library.
+fn month_of(now: i64) -> std::ops::Range<i64> {
+    let seconds: libc::time_t = now.div_euclid(1000);
+    let mut time = MaybeUninit::<libc::tm>::uninit();
+    // SAFETY: both pointers are valid for the call; localtime_r fills `time` in when it returns non-null, and only then
+    // is it read.
+    let mut time = unsafe {
+        if libc::localtime_r(&seconds, time.as_mut_ptr()).is_null() {
+            return now..now + 1;
+        }
+        time.assume_init()
+    };
+    (time.tm_mday, time.tm_hour, time.tm_min, time.tm_sec, time.tm_isdst) = (1, 0, 0, 0, -1);
+    // SAFETY: mktime reads and normalizes the valid `tm` it is given; a month of 12 is the next January.
+    let start = unsafe { libc::mktime(&mut time) };
+    (time.tm_mon, time.tm_isdst) = (time.tm_mon + 1, -1);
+    // SAFETY: as above.
+    let end = unsafe { libc::mktime(&mut time) };
+    start.saturating_mul(1000)..end.saturating_mul(1000).max(now.saturating_add(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_differ_and_hold_the_time() {
+        let mut keys = UniqueKeys::new(&[127, 0, 0, 1]);
+        let now = 1_700_000_000_000;
+        let (mut first, mut second) = (Vec::new(), Vec::new());
+        keys.next(now, &mut first);
+        keys.next(now + 5, &mut second);
+        assert_eq!((first.len(), &first[..8]), (32, &b"7F000001"[..]));
+        let time = |key: &[u8]| u32::from_str_radix(std::str::from_utf8(&key[20..28]).unwrap(), 16).unwrap();
+        assert_eq!(time(&second) - time(&first), 5);
+        assert!(i64::from(time(&first)) < 31 * 24 * 3_600_000);
+        assert_eq!((&first[28..], &second[28..]), (&b"0000"[..], &b"0001"[..]));
+    }
+}

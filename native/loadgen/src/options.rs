@@ -1,0 +1,170 @@
+//! The command line.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use crate::failure::Failure;
+use crate::wire::Serializer;
+use crate::work::{default_code, is_send_code};
+
+pub const HELP: &str = "\
+rockmq-loadgen MODE [--option value ...]
+
+Loads a RocketMQ broker with frames encoded beforehand and prints one JSON object.
+
+modes
+  send           closed loop of sends
+  pull           closed loop of pulls; each slot reads one queue to its end, then again
+  preload        --messages sends as fast as they are accepted, then stop
+  topic          create the topic with --queues queues
+  probe          try to send one message until it is accepted, at most --seconds
+  loopback-pull  pulls against a stub in this process: the limit of loopback and generator
+  loopback-send  sends against such a stub
+options (default)
+  --address HOST:PORT (127.0.0.1:10911)   --topic NAME (LOADGEN)      --queues N (4)
+  --conns N (8)         --window N (1): requests in flight on each connection
+  --size BYTES (128)    --batch N (0: single messages)                --code 310|10 (310)
+  --serializer json|binary (binary)       --pull-max N (32)           --max-bytes N: field maxMsgBytes of pulls
+  --group NAME (rockmq_loadgen)           --messages N (preload)
+  --seconds S (10)      --warmup S (2)    --silence S (40): give up when nothing is answered for so long
+  --server-pid PID[,PID ...]: report CPU of these processes
+exit codes
+  0 done   1 usage   2 connection   3 the server broke the protocol or totals don't match   4 silence   5 refused
+";
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Mode {
+    Send,
+    Pull,
+    Preload,
+    Topic,
+    Probe,
+    LoopbackPull,
+    LoopbackSend,
+}
+
+impl Mode {
+    const ALL: [(&'static str, Self); 7] = [
+        ("send", Self::Send),
+        ("pull", Self::Pull),
+        ("preload", Self::Preload),
+        ("topic", Self::Topic),
+        ("probe", Self::Probe),
+        ("loopback-pull", Self::LoopbackPull),
+        ("loopback-send", Self::LoopbackSend),
+    ];
+
+    pub fn name(self) -> &'static str {
+        Self::ALL.iter().find(|(_, mode)| *mode == self).map_or("", |(name, _)| name)
+    }
+
+    pub fn pulls(self) -> bool {
+        matches!(self, Self::Pull | Self::LoopbackPull)
+    }
+
+    pub fn is_loopback(self) -> bool {
+        matches!(self, Self::LoopbackPull | Self::LoopbackSend)
+    }
+}
+
+#[derive(Clone)]
+pub struct Options {
+    pub mode: Mode,
+    pub address: SocketAddr,
+    pub topic: String,
+    pub queues: usize,
+    pub connections: usize,
+    pub window: usize,
+    pub size: usize,
+    pub batch: usize,
+    pub code: i32,
+    pub serializer: Serializer,
+    pub pull_max: usize,
+    pub max_bytes: Option<usize>,
+    pub group: String,
+    pub messages: u64,
+    pub seconds: Duration,
+    pub warmup: Duration,
+    pub silence: Duration,
+    pub server_pids: Vec<u32>,
+}
+
+impl Options {
+    /// None when help was asked for.
+    pub fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Option<Self>, Failure> {
+        let mode = match arguments.next().as_deref() {
+            None | Some("help" | "-h" | "--help") => return Ok(None),
+            Some(name) => Mode::ALL
+                .iter()
+                .find(|(known, _)| *known == name)
+                .map(|(_, mode)| *mode)
+                .ok_or_else(|| Failure::Usage(format!("unknown mode {name}")))?,
+        };
+        let mut options = Self {
+            mode,
+            address: SocketAddr::from(([127, 0, 0, 1], 10911)),
+            topic: "LOADGEN".into(),
+            queues: 4,
+            connections: 8,
+            window: 1,
+            size: 128,
+            batch: 0,
+            code: default_code(),
+            serializer: Serializer::Binary,
+            pull_max: 32,
+            max_bytes: None,
+            group: "rockmq_loadgen".into(),
+            messages: 0,
+            seconds: Duration::from_secs(10),
+            warmup: Duration::from_secs(2),
+            silence: Duration::from_secs(40),
+            server_pids: Vec::new(),
+        };
+        while let Some(name) = arguments.next() {
+            if matches!(name.as_str(), "-h" | "--help") {
+                return Ok(None);
+            }
+            let value = arguments.next().ok_or_else(|| Failure::Usage(format!("{name} needs a value")))?;
+            options.set(&name, &value)?;
+        }
+        if mode == Mode::Preload && options.messages == 0 {
+            return Err(Failure::Usage("preload needs --messages".into()));
+        }
+        Ok(Some(options))
+    }
+
+    fn set(&mut self, name: &str, value: &str) -> Result<(), Failure> {
+        let bad = || Failure::Usage(format!("{name} can't be {value:?}"));
+        let count = |max: usize| value.parse().ok().filter(|count| (1..=max).contains(count)).ok_or_else(bad);
+        let time = || value.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()).ok_or_else(bad);
+        match name {
+            "--address" => self.address = value.parse().map_err(|_| bad())?,
+            "--topic" => self.topic = value.into(),
+            "--group" => self.group = value.into(),
+            "--queues" => self.queues = count(1024)?,
+            "--conns" => self.connections = count(10_000)?,
+            "--window" => self.window = count(65_536)?,
+            "--size" => self.size = count(4 << 20)?,
+            "--batch" => self.batch = count(100_000)?,
+            "--pull-max" => self.pull_max = count(100_000)?,
+            "--max-bytes" => self.max_bytes = Some(count(1 << 30)?),
+            "--messages" => self.messages = count(usize::MAX)? as u64,
+            "--code" => self.code = value.parse().ok().filter(|code| is_send_code(*code)).ok_or_else(bad)?,
+            "--serializer" => {
+                self.serializer = match value {
+                    "json" => Serializer::Json,
+                    "binary" => Serializer::Binary,
+                    _ => return Err(bad()),
+                }
+            }
+            "--seconds" => self.seconds = time()?,
+            "--warmup" => self.warmup = time()?,
+            "--silence" => self.silence = time()?,
+            "--server-pid" => {
+                self.server_pids = value.split(',').map(str::parse).collect::<Result<_, _>>().map_err(|_| bad())?;
+            }
+            _ => return Err(Failure::Usage(format!("unknown option {name}"))),
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,416 @@
+"""Unmodified Apache RocketMQ as a peer: name server, broker, `mqadmin` and Java clients as real processes.
+
+The jars come from Maven with its ordinary client, once: class paths and compiled programs are kept under
+`.cache/apache/`, and later runs start no Maven. `available()` tells whether this machine can do it.
+
+    with apache.name_server(directory, 9876) as names, apache.broker(directory, 10911, names.address) as broker:
+        apache.mqadmin("clusterList", namesrv=names.address, directory=directory)
+        with apache.program("5.5.0", "PushConsumer", "group", "topic", directory=directory) as consumer: ...
+"""
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+import socket
+import struct
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from xml.sax.saxutils import escape
+
+from tests.support import frames
+from tests.support.process import LOOPBACK, Process, accepts
+
+SERVER = "5.5.0"
+CLIENTS = ("4.9.8", "5.5.0")
+BROKER_NAME = "apache-a"
+CLUSTER = "ApacheCluster"
+REPOSITORY = Path(__file__).resolve().parents[2]
+CACHE = REPOSITORY / ".cache" / "apache"
+PROGRAMS = Path(__file__).parent / "java"
+START_TIMEOUT_S = 90
+
+_GROUP = "org.apache.rocketmq"
+_SERVER_ARTIFACTS = ("rocketmq-namesrv", "rocketmq-broker", "rocketmq-tools")
+_CLIENT_ARTIFACTS = ("rocketmq-client",)
+# Reflection into the JDK that Apache's own start scripts and fastjson rely on.
+_OPENED = ("java.lang", "java.nio", "java.util", "java.util.concurrent", "sun.nio.ch", "sun.nio.fs")
+_QUICK_START = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto")
+_LOGBACK = """<configuration>
+  <statusListener class="org.apache.rocketmq.logging.ch.qos.logback.core.status.NopStatusListener"/>
+  <appender name="file" class="org.apache.rocketmq.logging.ch.qos.logback.core.FileAppender">
+    <file>${rockmq.log}</file>
+    <encoder><pattern>%d{HH:mm:ss.SSS} %p %c{0} %t - %m%n</pattern></encoder>
+  </appender>
+  <root level="${rocketmq.log.level:-info}"><appender-ref ref="file"/></root>
+</configuration>
+"""
+
+
+class PeerError(Exception):
+    """Apache's software could not be fetched, compiled or asked."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Heap:
+    """Heap sizes of a JVM, in its own spelling. The defaults suit tests; a benchmark gives its peer more."""
+
+    xms: str = "512m"
+    xmx: str = "512m"
+    xmn: str = "256m"
+
+    def flags(self) -> list[str]:
+        return [f"-Xms{self.xms}", f"-Xmx{self.xmx}", f"-Xmn{self.xmn}"]
+
+
+SMALL_HEAP = Heap(xms="64m", xmx="256m", xmn="32m")
+
+
+@dataclass(frozen=True)
+class Peer:
+    """A running name server or broker."""
+
+    process: Process
+    host: str
+    port: int
+    log: Path
+
+    @property
+    def address(self) -> str:
+        return f"{self.host}:{self.port}"
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    def kill(self) -> None:
+        self.process.kill()
+
+    def terminate(self) -> None:
+        """End it in order, so that its files are whole; takes a broker some 20 s."""
+        self.process.terminate(timeout_s=60)
+
+
+# What this machine can do
+
+
+def available() -> str | None:
+    """None when Java peers can run here, else what is missing."""
+    for tool in ("java", "javac"):
+        if not _tool(tool):
+            return f"{tool} is not installed"
+    missing = [name for name in (_server_name(SERVER), *map(_client_name, CLIENTS)) if not _cached_class_path(name)]
+    if missing and not _tool("mvn"):
+        return f"Maven is not installed and the jars of {', '.join(missing)} are not in {CACHE}"
+    return None
+
+
+def server_class_path(version: str = SERVER) -> str:
+    """Name server, broker and tools."""
+    return _class_path(_server_name(version), version, _SERVER_ARTIFACTS)
+
+
+def client_class_path(version: str) -> str:
+    return _class_path(_client_name(version), version, _CLIENT_ARTIFACTS)
+
+
+# Servers
+
+
+@contextlib.contextmanager
+def name_server(
+    directory: Path,
+    port: int,
+    *,
+    properties: Mapping[str, str] | None = None,
+    heap: Heap = SMALL_HEAP,
+    jvm: Sequence[str] = (),
+    version: str = SERVER,
+) -> Iterator[Peer]:
+    """Apache's name server on `port`, with its files and logs in `directory`; it answers when this returns."""
+    settings = {
+        "listenPort": str(port),
+        "bindAddress": LOOPBACK,
+        "kvConfigPath": str(directory / "kvConfig.json"),
+        "configStorePath": str(directory / "namesrv.properties"),
+        **(properties or {}),
+    }
+    with _server(
+        "namesrv", "namesrv.NamesrvStartup", directory, LOOPBACK, port, settings, [*heap.flags(), *jvm], version
+    ) as peer:
+        peer.process.wait_until(lambda: _answers(peer.address), START_TIMEOUT_S, f"answering on {peer.address}")
+        yield peer
+
+
+@contextlib.contextmanager
+def broker(
+    directory: Path,
+    port: int,
+    namesrv: str,
+    *,
+    name: str = BROKER_NAME,
+    cluster: str = CLUSTER,
+    advertised: str = LOOPBACK,
+    properties: Mapping[str, str] | None = None,
+    heap: Heap = Heap(),
+    jvm: Sequence[str] = (),
+    version: str = SERVER,
+) -> Iterator[Peer]:
+    """Apache's broker on `port` (also binding port - 2 and port + 1), its store in `directory`/store.
+
+    It is registered with `namesrv` and accepts connections when this returns. Started again on the same directory it
+    goes on with the same store. `properties` are those of a broker.conf and win over the ones set here; `jvm` are further
+    options of the Java command. It binds the loopback address, but the HA port on every interface.
+    """
+    settings = {
+        "listenPort": str(port),
+        "bindAddress": LOOPBACK,
+        "brokerIP1": advertised,
+        "brokerName": name,
+        "brokerClusterName": cluster,
+        "brokerId": "0",
+        "namesrvAddr": namesrv,
+        "storePathRootDir": str(directory / "store"),
+        "storePathCommitLog": str(directory / "store" / "commitlog"),
+        "mappedFileSizeCommitLog": str(64 << 20),
+        # The disk of a test machine is often fuller than the 75% at which a broker starts to refuse messages.
+        "diskMaxUsedSpaceRatio": "95",
+        **(properties or {}),
+    }
+    with _server(
+        "broker", "broker.BrokerStartup", directory, advertised, port, settings, [*heap.flags(), *jvm], version
+    ) as peer:
+        peer.process.wait_until(lambda: accepts(port), START_TIMEOUT_S, f"accepting on {peer.address}")
+        peer.process.wait_until(lambda: is_registered(namesrv, peer.address), START_TIMEOUT_S, f"registered with {namesrv}")
+        yield peer
+
+
+def is_registered(namesrv: str, broker_address: str) -> bool:
+    """Whether the name server lists a broker at `broker_address`."""
+    with contextlib.suppress(OSError):
+        return f'"{broker_address}"'.encode() in invoke(namesrv, _GET_BROKER_CLUSTER_INFO).body
+    return False
+
+
+# Tools and programs
+
+
+def mqadmin(
+    command: str, *args: str, namesrv: str | None, directory: Path, timeout_s: float = 60, version: str = SERVER
+) -> subprocess.CompletedProcess[str]:
+    """Run one `mqadmin` command; its exit code is 0 even for most failures, so judge by what it prints."""
+    addressed = [command, *(["-n", namesrv] if namesrv else []), *args]
+    return subprocess.run(
+        _java(
+            server_class_path(version), f"{_GROUP}.tools.command.MQAdminStartup", addressed, "mqadmin", directory,
+            flags=[*SMALL_HEAP.flags(), *_QUICK_START],
+        ),
+        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout_s, check=False,
+        env=os.environ | _environment(directory),
+    )  # fmt: skip
+
+
+def program(
+    client: str,
+    main: str,
+    *args: str,
+    directory: Path,
+    name: str | None = None,
+    system: Mapping[str, str] | None = None,
+    heap: Heap = SMALL_HEAP,
+) -> Process:
+    """Start a Java program of `tests/support/java` on the client of that version, with system properties `system`."""
+    class_path = os.pathsep.join((str(compiled(client)), client_class_path(client)))
+    name = name or f"{main}-{client}"
+    defined = [f"-D{key}={value}" for key, value in (system or {}).items()]
+    flags = [*heap.flags(), *_QUICK_START, *defined]
+    return Process(name, _java(class_path, main, args, name, directory, flags=flags), directory, _environment(directory))
+
+
+def compiled(client: str) -> Path:
+    """The classes of `tests/support/java`, compiled against that client version."""
+    sources = sorted(PROGRAMS.glob("*.java"))
+    digest = hashlib.sha256()
+    for source in sources:
+        digest.update(source.name.encode() + b"\0" + source.read_bytes())
+    classes = CACHE / client / f"programs-{digest.hexdigest()[:16]}"
+    if not classes.is_dir():
+        unfinished = classes.with_name(f"{classes.name}.{os.getpid()}")
+        command = [
+            _need("javac"), "-encoding", "UTF-8", "-proc:none", "-nowarn", "-Xlint:-options", "--release", "8",
+            "-cp", client_class_path(client), "-d", str(unfinished), *map(str, sources),
+        ]  # fmt: skip
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+        if done.returncode:
+            raise PeerError(f"javac against {client} failed\n{done.stderr}{done.stdout}")
+        _move_into_place(unfinished, classes)
+    return classes
+
+
+def invoke(
+    address: str, code: int, fields: Mapping[str, str] | None = None, body: bytes = b"", timeout_s: float = 3
+) -> frames.Frame:
+    """The answer to one request, which goes as a JSON frame over a connection of its own."""
+    header = json.dumps(
+        {"code": code, "language": "JAVA", "version": 479, "opaque": 1, "flag": 0, "extFields": dict(fields or {})}
+    ).encode()
+    host, _, port = address.rpartition(":")
+    with socket.create_connection((host, int(port)), timeout=timeout_s) as connection:
+        connection.sendall(struct.pack(">ii", 4 + len(header) + len(body), len(header)) + header + body)
+        with connection.makefile("rb") as stream:
+            size = _exactly(stream.read(4), 4)
+            (rest,) = struct.unpack(">i", size)
+            return frames.read(size + _exactly(stream.read(rest), rest))
+
+
+_GET_BROKER_CLUSTER_INFO = 106
+
+
+# How it is done
+
+
+@contextlib.contextmanager
+def _server(
+    name: str,
+    main: str,
+    directory: Path,
+    host: str,
+    port: int,
+    settings: Mapping[str, str],
+    flags: list[str],
+    version: str,
+) -> Iterator[Peer]:
+    directory.mkdir(parents=True, exist_ok=True)
+    configuration = directory / f"{name}.conf"
+    configuration.write_text("".join(f"{key}={value}\n" for key, value in settings.items()), encoding="utf-8")
+    command = _java(server_class_path(version), f"{_GROUP}.{main}", ["-c", str(configuration)], name, directory, flags=flags)
+    with Process(name, command, directory, _environment(directory)) as process:
+        try:
+            yield Peer(process, host, port, directory / f"{name}.log")
+        finally:
+            process.kill()  # an orderly end takes this broker 18 s; who wants its files whole calls `terminate`
+
+
+def _java(
+    class_path: str, main: str, args: list[str] | tuple[str, ...], name: str, directory: Path, *, flags: list[str]
+) -> list[str]:
+    directory.mkdir(parents=True, exist_ok=True)
+    return [
+        _need("java"),
+        *flags,
+        *(f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in _OPENED),
+        "-Djava.net.preferIPv4Stack=true",
+        f"-Duser.home={directory}",  # logs and local offsets of every Apache program go below it
+        f"-Drockmq.log={directory / name}.log",
+        f"-Drmq.logback.configurationFile={_logback()}",
+        f"-Drocketmq.client.logRoot={directory}",
+        f"-Drocketmq.client.logFileName={name}.log",
+        "-cp",
+        class_path,
+        main,
+        *args,
+    ]
+
+
+def _environment(directory: Path) -> dict[str, str]:
+    return {"ROCKETMQ_HOME": str(directory), "NAMESRV_ADDR": ""}
+
+
+def _answers(address: str) -> bool:
+    with contextlib.suppress(OSError, PeerError):
+        return invoke(address, _GET_BROKER_CLUSTER_INFO).is_response
+    return False
+
+
+def _exactly(data: bytes, size: int) -> bytes:
+    if len(data) != size:
+        raise PeerError(f"connection closed after {len(data)} of {size} bytes")
+    return data
+
+
+def _tool(name: str) -> str | None:
+    home = os.environ.get("JAVA_HOME")
+    if home and name != "mvn" and (path := shutil.which(name, path=str(Path(home) / "bin"))):
+        return path
+    return shutil.which(name)
+
+
+def _need(name: str) -> str:
+    if path := _tool(name):
+        return path
+    raise PeerError(f"{name} is not installed")
+
+
+def _server_name(version: str) -> str:
+    return f"{version}/server"
+
+
+def _client_name(version: str) -> str:
+    return f"{version}/client"
+
+
+def _cached_class_path(name: str) -> str | None:
+    file = CACHE / f"{name}.classpath"
+    if not file.is_file():
+        return None
+    class_path = file.read_text(encoding="utf-8").strip()
+    return class_path if all(map(os.path.exists, class_path.split(os.pathsep))) else None
+
+
+def _class_path(name: str, version: str, artifacts: tuple[str, ...]) -> str:
+    if cached := _cached_class_path(name):
+        return cached
+    file = CACHE / f"{name}.classpath"
+    project = CACHE / f"{name}-pom"
+    project.mkdir(parents=True, exist_ok=True)
+    (project / "pom.xml").write_text(_pom(version, artifacts), encoding="utf-8")
+    unfinished = file.with_suffix(f".{os.getpid()}")
+    command = [
+        _need("mvn"), "-B", "-q", "-f", str(project / "pom.xml"), "dependency:build-classpath",
+        "-Dmdep.includeScope=runtime", f"-Dmdep.outputFile={unfinished}",
+    ]  # fmt: skip
+    done = subprocess.run(command, capture_output=True, text=True, timeout=900, check=False)
+    if done.returncode or not unfinished.is_file():
+        raise PeerError(f"Maven could not resolve {name}\n{done.stdout[-4_000:]}{done.stderr[-4_000:]}")
+    unfinished.replace(file)
+    return file.read_text(encoding="utf-8").strip()
+
+
+def _pom(version: str, artifacts: tuple[str, ...]) -> str:
+    dependencies = "".join(
+        f"    <dependency><groupId>{_GROUP}</groupId><artifactId>{artifact}</artifactId>"
+        f"<version>{escape(version)}</version></dependency>\n"
+        for artifact in artifacts
+    )
+    return f"""<project>
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>rockmq.peers</groupId><artifactId>apache</artifactId><version>1</version><packaging>pom</packaging>
+  <build><pluginManagement><plugins><plugin>
+    <groupId>org.apache.maven.plugins</groupId><artifactId>maven-dependency-plugin</artifactId><version>3.8.1</version>
+  </plugin></plugins></pluginManagement></build>
+  <dependencies>
+{dependencies}  </dependencies>
+</project>
+"""
+
+
+def _logback() -> Path:
+    file = CACHE / "logback.xml"
+    if not file.is_file() or file.read_text(encoding="utf-8") != _LOGBACK:
+        unfinished = file.with_suffix(f".{os.getpid()}")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        unfinished.write_text(_LOGBACK, encoding="utf-8")
+        unfinished.replace(file)
+    return file
+
+
+def _move_into_place(unfinished: Path, final: Path) -> None:
+    try:
+        unfinished.rename(final)
+    except OSError:
+        shutil.rmtree(unfinished)
+        if not final.is_dir():  # otherwise another process has compiled the same meanwhile
+            raise

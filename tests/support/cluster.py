@@ -1,0 +1,127 @@
+"""The server under test, behind one face: RockMQ, or Apache's own servers as proof that the tests judge rightly."""
+
+import json
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, Protocol
+
+from tests.support import apache, server
+from tests.support.process import eventually, free_broker_port, free_port
+
+_GET_ROUTE = 105
+_TEMPLATE_TOPIC = "TBW102"  # every broker that creates topics on demand registers it
+
+
+class Cluster(Protocol):
+    """One name server with one broker. Addresses are host:port and stay the same over a restart."""
+
+    kind: str
+    namesrv: str
+    broker: str
+
+    def start(self) -> None: ...
+    def crash(self) -> None: ...
+
+
+class RockMQ:
+    """`rockmq serve`: one process for both roles, which a crash takes together."""
+
+    kind = "rockmq"
+
+    def __init__(self, directory: Path, stack: ExitStack) -> None:
+        self._directory, self._stack = directory, stack
+        self._namesrv_port, self._broker_port = free_port(), free_broker_port()
+        self._server: server.Server | None = None
+        self._starts = 0
+        self.namesrv = self.broker = ""
+
+    def start(self) -> None:
+        serve = server.serve(self._directory, namesrv_port=self._namesrv_port, broker_port=self._broker_port)
+        self._server = self._stack.enter_context(serve)
+        self.namesrv, self.broker = self._server.namesrv, self._server.broker
+
+    def crash(self) -> None:
+        assert self._server
+        self._server.kill()
+
+
+class Apache:
+    """Apache's name server and broker; a crash takes the broker alone, as the name server keeps nothing."""
+
+    kind = "apache"
+
+    def __init__(self, directory: Path, stack: ExitStack) -> None:
+        self._directory, self._stack = directory, stack
+        self._names: apache.Peer | None = None
+        self._broker: apache.Peer | None = None
+        self._namesrv_port, self._broker_port = free_port(), free_broker_port()
+        self.namesrv = self.broker = ""
+
+    def start(self) -> None:
+        if not self._names:
+            self._names = self._stack.enter_context(apache.name_server(self._directory / "namesrv", self._namesrv_port))
+            self.namesrv = self._names.address
+        peer = apache.broker(self._directory / "broker", self._broker_port, self.namesrv)
+        self._broker = self._stack.enter_context(peer)
+        self.broker = self._broker.address
+
+    def crash(self) -> None:
+        assert self._broker
+        self._broker.kill()
+
+
+KINDS: dict[str, type[RockMQ] | type[Apache]] = {"rockmq": RockMQ, "apache": Apache}
+
+
+@contextmanager
+def started(kind: str, directory: Path) -> Iterator[Cluster]:
+    """A cluster of that kind that serves clients, for the length of a `with`."""
+    with ExitStack() as stack:
+        cluster: Cluster = KINDS[kind](directory, stack)
+        cluster.start()
+        wait_for_route(cluster.namesrv, _TEMPLATE_TOPIC)
+        yield cluster
+
+
+def route(namesrv: str, topic: str) -> dict[str, Any] | None:
+    """What the name server answers for a topic, None when it doesn't know it."""
+    fields = {"topic": topic, "acceptStandardJsonOnly": "true"}
+    answer = apache.invoke(namesrv, _GET_ROUTE, fields)
+    if answer.code:
+        return None
+    decoded: dict[str, Any] = json.loads(answer.body)
+    return decoded
+
+
+def wait_for_route(namesrv: str, topic: str, timeout_s: float = 40) -> dict[str, Any]:
+    """The route of a topic as soon as there is one (a new topic takes its broker a moment to register)."""
+    return eventually(lambda: route(namesrv, topic), timeout_s, f"route of {topic}")
+
+
+def broker_name(cluster: Cluster) -> str:
+    """What the broker calls itself."""
+    name: str = wait_for_route(cluster.namesrv, _TEMPLATE_TOPIC)["brokerDatas"][0]["brokerName"]
+    return name
+
+
+def cluster_name(cluster: Cluster) -> str:
+    name: str = wait_for_route(cluster.namesrv, _TEMPLATE_TOPIC)["brokerDatas"][0]["cluster"]
+    return name
+
+
+def committed_offset(cluster: Cluster, group: str, topic: str, queue_id: int) -> int | None:
+    """The consumer offset the broker keeps, None when it keeps none."""
+    fields = {"consumerGroup": group, "topic": topic, "queueId": str(queue_id), "setZeroIfNotFound": "false"}
+    answer = apache.invoke(cluster.broker, _QUERY_CONSUMER_OFFSET, fields)
+    return None if answer.code else int(answer.fields["offset"])
+
+
+def max_offset(cluster: Cluster, topic: str, queue_id: int) -> int:
+    """Where the next message of a queue goes."""
+    answer = apache.invoke(cluster.broker, _GET_MAX_OFFSET, {"topic": topic, "queueId": str(queue_id)})
+    return int(answer.fields["offset"])
+
+
+_QUERY_CONSUMER_OFFSET = 14
+_GET_MAX_OFFSET = 30

@@ -1,0 +1,474 @@
+"""Appending and reading, judged by the model."""
+
+import struct
+import threading
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from rockmq._core import Slice, Store, StoreError
+from tests.support import model
+from tests.support.model import Log, Record
+from tests.unit.core import stores
+from tests.unit.core.stores import HOST, PEER, PEER_V6
+
+TAGS = ["A", "B", "Täg", "标签"]
+LONG = "n" * 128
+slow = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+
+
+def record(number: int, **changes: object) -> Record:
+    given: dict[str, object] = {
+        "topic": "T",
+        "queue_id": 0,
+        "body": b"body %d" % number,
+        "properties": b"",
+        "born_host": PEER,
+        "store_host": HOST,
+        "store_timestamp": 1000 + number,
+    }
+    return Record(**(given | changes))  # type: ignore[arg-type]
+
+
+records = st.builds(
+    lambda topic, queue_id, body, tag, flag, sys_flag, host, times: Record(
+        topic, queue_id, body, model.text({"TAGS": tag} if tag else {}), flag, sys_flag, times, host, 1000, HOST, flag & 7, times
+    ),
+    st.sampled_from(["T", "U", LONG]),
+    st.sampled_from([0, 1, 7]),
+    st.binary(max_size=60) | st.just(bytes(3000)),
+    st.sampled_from([None, *TAGS]),
+    st.integers(-(2**31), 2**31 - 1),
+    st.sampled_from([0, 1, 0x301, 4, 8, 12, 2]),
+    st.sampled_from([PEER, PEER_V6]),
+    st.integers(-(2**63), 2**63 - 1),
+)
+steps = st.lists(records | st.lists(st.tuples(st.integers(-5, 5), st.binary(max_size=300)), min_size=1, max_size=6), max_size=30)
+
+
+def apply(store: Store, log: Log, steps: list[Record | list[tuple[int, bytes]]]) -> None:
+    """Append records and batches to both, and compare what they say."""
+    for step in steps:
+        if isinstance(step, Record):
+            [placed] = log.append(step)
+            answer = stores.append(store, step)
+            assert answer == (placed.position, placed.size, placed.queue_offset, False)
+        else:
+            placed_all = log.append(
+                *(Record("T", 0, body, b"", flag, 0, 5, PEER, 1000, HOST, 3) for flag, body in step)
+            )
+            positions, end, offset, _ = store.append_batch(
+                "T",
+                0,
+                model.batch((flag, body, b"") for flag, body in step),
+                now=1000,
+                born_host=PEER,
+                born_timestamp=5,
+                reconsume_times=3,
+            )
+            assert positions == [one.position for one in placed_all]
+            assert (end, offset) == (log.end, placed_all[0].queue_offset)
+    assert store.max_position == log.end
+
+
+def check(store: Store, log: Log) -> None:
+    """Every record and queue is what the model has."""
+    assert sorted(store.queues()) == sorted(
+        (topic, queue_id, 0, len(log.queue(topic, queue_id))) for topic, queue_id in log.queues()
+    )
+    for one in log.records:
+        assert store.read(one.position) == one.encode()
+    for topic, queue_id in log.queues():
+        queue = log.queue(topic, queue_id)
+        got = store.get(topic, queue_id, 0, 10_000, 1 << 30, log.end, None)
+        assert stores.joined(got[5]) == b"".join(one.encode() for one in queue)
+
+
+@slow
+@given(steps, st.data())
+def test_the_store_is_the_model(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[Record | list[tuple[int, bytes]]], data: st.DataObject
+) -> None:
+    store = stores.fresh(tmp_path_factory.mktemp("store"), log_file_size=4096, queue_file_size=20 * 7)
+    log = Log(4096)
+    cut = data.draw(st.integers(0, len(steps)))
+    apply(store, log, steps[:cut])
+    if data.draw(st.booleans()):
+        store.flush_queues(False)
+    if data.draw(st.booleans()):
+        store.prepare_next_file()
+    apply(store, log, steps[cut:])
+    check(store, log)
+    ends = [one.end for one in log.records]
+    for _ in range(5):
+        arguments = (
+            data.draw(st.sampled_from(["T", "U", LONG])),
+            data.draw(st.sampled_from([0, 1, 7])),
+            data.draw(st.integers(-2, 35)),
+            data.draw(st.integers(1, 40)),
+            data.draw(st.integers(0, 8000)),
+            data.draw(st.sampled_from([*ends, log.end, 0])),
+            data.draw(st.none() | st.lists(st.sampled_from([0, *map(model.java_hash, TAGS)]), max_size=3)),
+        )
+        *got, buffers = store.get(*arguments)
+        assert (*got, stores.joined(buffers)) == log.get(*arguments)
+    assert store.flush() == store.flushed_position == log.end
+    store.close()
+
+
+@slow
+@given(steps)
+def test_files_are_what_the_format_says(tmp_path_factory: pytest.TempPathFactory, steps: list[Record | list[tuple[int, bytes]]]) -> None:
+    path = tmp_path_factory.mktemp("store")
+    store, log = stores.fresh(path, log_file_size=4096, queue_file_size=20 * 7), Log(4096)
+    apply(store, log, steps)
+    store.prepare_next_file()
+    store.close()
+    expected = bytearray(-(-log.end // 4096) * 4096)
+    for one in log.records:
+        expected[one.position : one.end] = one.encode()
+    for base in range(4096, len(expected), 4096):
+        end = max(one.end for one in log.records if one.position < base)
+        expected[end : end + 8] = struct.pack(">ii", base - end, model.BLANK)
+    files = sorted((path / "commitlog").iterdir())
+    assert [file.name for file in files] == [f"{base:020}" for base in range(0, len(expected), 4096)]
+    assert b"".join(file.read_bytes() for file in files) == expected
+    for topic, queue_id in log.queues():
+        entries = b"".join(one.entry for one in log.queue(topic, queue_id))
+        files = sorted((path / "consumequeue" / topic / str(queue_id)).iterdir())
+        assert [file.name for file in files] == [f"{base:020}" for base in range(0, len(entries), 140)]
+        assert b"".join(file.read_bytes() for file in files) == entries.ljust(140 * len(files), b"\0")
+
+
+def test_statuses_at_the_edges(tmp_path: Path) -> None:
+    store = stores.fresh(tmp_path)
+    assert store.get("T", 0, 0, 32, 1000, 0, None) == (model.NO_QUEUE, 0, 0, 0, 0, [])
+    ends = [sum(stores.append(store, record(number))[:2]) for number in range(3)]
+    everything = store.max_position
+
+    def get(offset: int, limit: int = everything, tags: list[int] | None = None) -> tuple[int, ...]:
+        return store.get("T", 0, offset, 32, 1 << 20, limit, tags)[:5]
+
+    assert get(-1) == (model.TOO_SMALL, 0, 0, 3, 0)
+    assert get(3) == (model.OVERFLOW_ONE, 3, 0, 3, 0)
+    assert get(4) == (model.OVERFLOW_BADLY, 3, 0, 3, 0)
+    assert get(0, tags=[5]) == (model.NO_MATCHED, 3, 0, 3, 0)
+    assert get(0, limit=ends[1]) == (model.FOUND, 2, 0, 2, 2)
+    assert get(0, limit=ends[1] - 1) == (model.FOUND, 1, 0, 1, 1)
+    assert get(2, limit=ends[1]) == (model.OVERFLOW_ONE, 2, 0, 2, 0)
+    assert get(0, limit=0) == (model.OVERFLOW_ONE, 0, 0, 0, 0)
+    assert get(0, limit=2**63) == (model.FOUND, 3, 0, 3, 3)
+    assert store.get("T", 0, 0, 0, 0, everything, None)[:5] == (model.FOUND, 1, 0, 3, 1)
+    assert store.get("T", 0, 2**62, 2**63, 2**63, everything, iter([1]))[0] == model.OVERFLOW_BADLY
+    with pytest.raises(TypeError):
+        store.get("T", 0, 0, 1, 1, everything, ["A"])  # type: ignore[list-item]
+
+
+def test_no_more_than_800_entries_are_looked_at(tmp_path: Path) -> None:
+    store = stores.fresh(tmp_path, queue_file_size=20 * 300)
+    for number in range(2000):
+        stores.append(store, record(number, properties=b"TAGS\x01B\x02" if number == 900 else b"TAGS\x01A\x02"))
+    wanted = [model.java_hash("B")]
+    for flushed in (False, True):
+        if flushed:
+            store.close()
+            store = stores.opened(tmp_path, queue_file_size=20 * 300)
+            store.recover(0, True)
+        assert store.get("T", 0, 0, 32, 1 << 20, 1 << 40, wanted)[:5] == (model.NO_MATCHED, 800, 0, 2000, 0)
+        assert store.get("T", 0, 800, 32, 1 << 20, 1 << 40, wanted)[:5] == (model.FOUND, 1600, 0, 2000, 1)
+        assert store.get("T", 0, 0, 1000, 1 << 20, 1 << 40, wanted)[:5] == (model.FOUND, 1000, 0, 2000, 1)
+
+
+def test_long_runs_are_slices_of_the_map(tmp_path: Path) -> None:
+    store = stores.fresh(tmp_path, log_file_size=1 << 20)
+    bodies = [b"a" * 20_000, b"b" * 100, b"c" * 30_000]
+    for number, body in enumerate(bodies):
+        stores.append(store, record(number, body=body))
+        stores.append(store, record(number, topic="Other"))
+    stores.append(store, record(3))
+    buffers = store.get("T", 0, 0, 32, 1 << 20, 1 << 40, None)[5]
+    assert [type(buffer) for buffer in buffers] == [Slice, bytes, Slice, bytes]
+    stores.append(store, record(4, topic="Other"))
+    assert [len(buffer) for buffer in buffers] == [len(memoryview(buffer)) for buffer in buffers]
+    first = memoryview(buffers[0])
+    assert first.readonly
+    assert bytes(first)[-20_010:].count(b"a") == 20_000
+    store.close()
+    # The mapping outlives the store, and the file.
+    for file in (tmp_path / "commitlog").iterdir():
+        file.unlink()
+    assert bytes(first).count(b"a") >= 20_000
+    del buffers
+    assert bytes(first).count(b"a") >= 20_000
+
+
+def test_reading_at_a_position(tmp_path: Path) -> None:
+    store = stores.fresh(tmp_path)
+    [placed] = Log(1 << 20).append(record(1))
+    assert store.read(0) is None
+    stores.append(store, placed)
+    assert store.read(0) == placed.encode()
+    for position in (1, 4, placed.end, 1 << 20, 2**63):
+        assert store.read(position) is None
+
+
+def test_offsets_by_time(tmp_path: Path) -> None:
+    store = stores.fresh(tmp_path, queue_file_size=20 * 3)
+    times = [10, 10, 20, 20, 20, 40]
+    for time in times:
+        stores.append(store, record(0, store_timestamp=time))
+    for flushed in (False, True):
+        if flushed:
+            store.flush_queues(True)
+            for _ in range(12):
+                store.flush_queues(False)
+        assert [store.store_timestamp("T", 0, offset) for offset in range(-1, 7)] == [-1, *times, -1]
+        assert store.store_timestamp("T", 9, 0) == store.store_timestamp("U", 0, 0) == -1
+        lower = {time: store.offset_by_time("T", 0, time, False) for time in (0, 10, 15, 20, 30, 40, 41)}
+        upper = {time: store.offset_by_time("T", 0, time, True) for time in (0, 10, 15, 20, 30, 40, 41)}
+        assert lower == {0: 0, 10: 0, 15: 2, 20: 2, 30: 5, 40: 5, 41: 6}
+        assert upper == {0: 0, 10: 1, 15: 1, 20: 4, 30: 4, 40: 5, 41: 5}
+        assert store.offset_by_time("U", 0, 5, False) == 0
+
+
+def test_a_malformed_batch_stores_nothing(tmp_path: Path) -> None:
+    store = stores.fresh(tmp_path)
+    body = model.batch([(1, b"one", b"a\x01b"), (2, b"two", b"")])
+
+    def append(body: bytes) -> None:
+        store.append_batch("T", 0, body, now=1, born_host=PEER, born_timestamp=1)
+
+    for end in range(1, len(body)):
+        if end == 22 + 3 + 3:
+            continue
+        with pytest.raises(ValueError, match=r"batch message \d at byte \d+: .* can't be"):
+            append(body[:end])
+    for at in (16, 20 + 3):
+        with pytest.raises(ValueError, match="length can't be"):
+            append(body[:at] + b"\xff" * 4 + body[at + 4 :])
+    with pytest.raises(ValueError, match="message 0 at byte 0: properties can't be"):
+        append(model.batch([(0, b"", b"a\x01b\0")]))
+    with pytest.raises(ValueError, match="body is empty"):
+        append(b"")
+    assert (store.max_position, store.appended, store.queues()) == (0, (0, 0), [])
+
+
+def test_a_batch_is_in_one_file(tmp_path: Path) -> None:
+    store = stores.fresh(tmp_path, log_file_size=4096)
+    stores.append(store, record(0, body=bytes(600)))
+    body = model.batch([(0, bytes(500), b"")] * 6)
+    positions, end, offset, _ = store.append_batch("T", 0, body, now=1, born_host=PEER, born_timestamp=1)
+    assert (positions[0], offset) == (4096, 1)
+    assert end < 8192
+    with pytest.raises(StoreError, match="don't fit a log file of 4096 bytes"):
+        store.append_batch("T", 0, body * 2, now=1, born_host=PEER, born_timestamp=1)
+    assert store.max_position == end
+    assert store.queue_bounds("T", 0) == (0, 7)
+
+
+def test_a_store_that_may_not_be_written(tmp_path: Path) -> None:
+    store = stores.opened(tmp_path)
+    with pytest.raises(StoreError, match="recover"):
+        stores.append(store, record(0))
+    with pytest.raises(StoreError, match="recovered"):
+        store.prepare_next_file()
+    store.recover(0, True)
+    with pytest.raises(StoreError, match="just opened"):
+        store.recover(0, True)
+    store.set_writable(False)
+    with pytest.raises(StoreError, match="not writable"):
+        stores.append(store, record(0))
+    store.set_writable(True)
+    stores.append(store, record(0))
+    store.close()
+    store.close()
+    with pytest.raises(StoreError, match="closed"):
+        stores.append(store, record(0))
+    assert store.get("T", 0, 0, 1, 1, 1 << 40, None)[4] == 0
+
+
+def test_a_prepared_file_is_used_or_deleted(tmp_path: Path) -> None:
+    store = stores.fresh(tmp_path, log_file_size=4096)
+    log = tmp_path / "commitlog"
+    assert store.prepare_next_file() is True
+    assert store.prepare_next_file() is False
+    assert store.files() == []
+    stores.append(store, record(1))
+    assert store.files() == [(0, 1001)]
+    assert store.prepare_next_file() is True
+    assert len(list(log.iterdir())) == 2
+    assert store.files() == [(0, 1001)]
+    stores.append(store, record(2, body=bytes(3990)))
+    assert store.files() == [(0, 1001), (4096, 1002)]
+    assert store.prepare_next_file() is True
+    store.close()
+    assert sorted(file.name for file in log.iterdir()) == [f"{0:020}", f"{4096:020}"]
+
+
+def test_a_directory_that_cannot_be_used(tmp_path: Path) -> None:
+    (tmp_path / "commitlog").mkdir(parents=True)
+    for base in (0, 8192):
+        (tmp_path / "commitlog" / f"{base:020}").write_bytes(bytes(4096))
+    with pytest.raises(StoreError, match="8192, not at 4096"):
+        stores.opened(tmp_path, log_file_size=4096)
+    with pytest.raises(StoreError, match="has 4096 bytes, and log files have 8192"):
+        stores.opened(tmp_path, log_file_size=8192)
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(StoreError, match="file"):
+        stores.opened(tmp_path / "file")
+
+
+def test_old_files_go_and_queues_begin_later(tmp_path: Path) -> None:
+    store = stores.fresh(tmp_path, log_file_size=4096, queue_file_size=20 * 4)
+    log = Log(4096)
+    for number in range(60):
+        one = record(number, topic="TU"[number % 2], body=bytes(200))
+        log.append(one)
+        stores.append(store, one)
+    for number in range(3):
+        one = record(number, topic="Idle", queue_id=number)
+        log.append(one)
+        stores.append(store, one)
+    store.flush_queues(True)
+    deleted = store.delete_files_below(2 * 4096 + 1)
+    assert [Path(path).name for path in deleted] == [f"{0:020}", f"{4096:020}"]
+    log.deleted_below = 8192
+    assert store.min_position == 8192
+    for topic in "TU":
+        low = next(one.queue_offset for one in log.queue(topic, 0) if one.position >= 8192)
+        assert store.queue_bounds(topic, 0) == (low, 30)
+        files = sorted(int(file.name) // 80 for file in (tmp_path / "consumequeue" / topic / "0").iterdir())
+        assert files == list(range(low // 4, 8))
+        for offset in (low - 1, low, 29, 30):
+            *got, buffers = store.get(topic, 0, offset, 32, 1 << 20, 1 << 40, None)
+            assert (*got, stores.joined(buffers)) == log.get(topic, 0, offset, 32, 1 << 20, 1 << 40, None)
+    assert store.read(0) is None
+    # The last file stays, whatever the position.
+    store.delete_files_below(1 << 40)
+    assert store.min_position == log.end - log.end % 4096
+    assert store.queue_bounds("Idle", 0) == (0, 1)
+    store.append_batch("Big", 0, model.batch([(0, bytes(3900), b"")]), now=1, born_host=PEER, born_timestamp=1)
+    store.delete_files_below(1 << 40)
+    assert store.queue_bounds("T", 0) == store.queue_bounds("U", 0) == (30, 30)
+    assert store.queue_bounds("Idle", 0) == (1, 1)
+    assert store.get("T", 0, 29, 1, 1, 1 << 40, None)[:2] == (model.TOO_SMALL, 30)
+    assert stores.append(store, record(0))[2] == 30
+    assert store.get("T", 0, 30, 1, 1, 1 << 40, None)[:5] == (model.FOUND, 31, 30, 31, 1)
+    store.close()
+    store = stores.opened(tmp_path, log_file_size=4096, queue_file_size=20 * 4)
+    store.recover(store.files()[0][0], True)
+    assert store.queue_bounds("T", 0) == (30, 31)
+    assert store.queue_bounds("U", 0) == (30, 30)
+    assert store.queue_bounds("Idle", 0) == (1, 1)
+
+
+def test_a_deleted_topic_begins_anew(tmp_path: Path) -> None:
+    store = stores.fresh(tmp_path)
+    for number in range(3):
+        stores.append(store, record(number, queue_id=number))
+    store.flush_queues(True)
+    stores.append(store, record(3))
+    store.delete_queues("T")
+    assert not (tmp_path / "consumequeue" / "T").exists()
+    assert store.queues() == []
+    store.flush_queues(True)
+    assert not (tmp_path / "consumequeue" / "T").exists()
+    assert stores.append(store, record(4))[2] == 0
+    store.flush_queues(True)
+    assert store.queue_bounds("T", 0) == (0, 1)
+    store.delete_queues("never there")
+    with pytest.raises(ValueError, match="topic"):
+        store.delete_queues("../commitlog")
+
+
+def test_flushing_while_others_append_and_read(tmp_path: Path) -> None:
+    store = stores.fresh(tmp_path, log_file_size=1 << 16, queue_file_size=20 * 50)
+    failures: list[BaseException] = []
+    done = threading.Event()
+
+    def run(work: object) -> None:
+        try:
+            while not done.is_set():
+                work()  # type: ignore[operator]
+        except BaseException as error:
+            failures.append(error)
+
+    def flush() -> None:
+        position = store.flush()
+        assert store.flushed_position >= position
+
+    def flush_queues() -> None:
+        position, _ = store.flush_queues(position_is_odd())
+        assert position <= store.max_position
+
+    def position_is_odd() -> bool:
+        return store.max_position % 2 == 1
+
+    threads = [threading.Thread(target=run, args=(work,)) for work in (flush, flush_queues, store.prepare_next_file)]
+    for thread in threads:
+        thread.start()
+    log = Log(1 << 16)
+    try:
+        for number in range(3000):
+            one = record(number, queue_id=number % 3, body=bytes(number % 200))
+            placed = log.append(one)[0] if number < 600 else None
+            position, size, offset, _ = stores.append(store, one)
+            assert placed is None or placed.position == position
+            got = store.get("T", number % 3, max(0, offset - 40), 50, 1 << 20, 1 << 40, None)
+            assert got[:2] == (model.FOUND, offset + 1)
+            assert got[4] == min(offset, 40) + 1
+            assert store.read(position) == stores.joined(got[5])[-size:]
+    finally:
+        done.set()
+        for thread in threads:
+            thread.join()
+    assert failures == []
+    check_lengths = [store.queue_bounds("T", queue) for queue in range(3)]
+    assert check_lengths == [(0, 1000)] * 3
+    store.close()
+    again = stores.opened(tmp_path, log_file_size=1 << 16, queue_file_size=20 * 50)
+    assert again.recover(0, True)[1] == 3000
+    assert [again.queue_bounds("T", queue) for queue in range(3)] == [(0, 1000)] * 3
+
+
+def test_tails_of_idle_queues_are_let_go_and_still_read(tmp_path: Path) -> None:
+    store = stores.fresh(tmp_path)
+    log = Log(1 << 20)
+    for number in range(50):
+        log.append(one := record(number))
+        stores.append(store, one)
+    for _ in range(12):
+        store.flush_queues(False)
+    check(store, log)
+    for number in range(5):
+        log.append(one := record(number))
+        stores.append(store, one)
+    check(store, log)
+
+
+def test_overlong_tails_are_written_by_themselves(tmp_path: Path) -> None:
+    store = stores.fresh(tmp_path, queue_file_size=6_000_000)
+    body = model.batch([(0, b"", b"")] * 700)
+    for _ in range(10):
+        store.append_batch("T", 0, body, now=1, born_host=PEER, born_timestamp=1)
+    [file] = (tmp_path / "consumequeue" / "T" / "0").iterdir()
+    assert file.stat().st_size == 6_000_000
+    assert store.get("T", 0, 0, 7000, 1 << 30, 1 << 40, None)[4] == 7000
+
+
+def test_a_full_or_broken_disk_is_an_error(tmp_path: Path) -> None:
+    store = stores.fresh(tmp_path, log_file_size=4096)
+    stores.append(store, record(0))
+    end = store.max_position
+    (tmp_path / "commitlog").rename(tmp_path / "elsewhere")
+    with pytest.raises(StoreError, match="can't create .*00000000000000004096"):
+        stores.append(store, record(1, body=bytes(3900)))
+    with pytest.raises(StoreError, match="can't create"):
+        store.prepare_next_file()
+    assert (store.max_position, store.queue_bounds("T", 0)) == (end, (0, 1))
+    assert stores.append(store, record(1))[0] == end
+    (tmp_path / "elsewhere").rename(tmp_path / "commitlog")
+    assert stores.append(store, record(2, body=bytes(3900)))[:3:2] == (4096, 2)
+    assert store.flush() == store.max_position
