@@ -1,0 +1,47 @@
+"""Several messages in one request (MessageBatch.java; clients' spec, 2.5): how they are cut and how receipts come back."""
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from rockmq.client.sending import SendReceipt
+
+PART_OVERHEAD = 22
+"""Bytes a message costs in a batch besides its body and properties."""
+
+
+class Part(NamedTuple):
+    """A message in a batch; `properties` are in their wire text."""
+
+    msg_id: str
+    flag: int
+    body: bytes
+    properties: bytes
+
+    @property
+    def size(self) -> int:
+        return PART_OVERHEAD + len(self.body) + len(self.properties)
+
+
+def split(parts: Iterable[Part], size_max: int) -> Iterator[list[Part]]:
+    """Runs of parts of at most so many bytes; a part that is larger by itself makes a run alone."""
+    run: list[Part] = []
+    size = 0
+    for part in parts:
+        if run and size + part.size > size_max:
+            yield run
+            run, size = [], 0
+        run.append(part)
+        size += part.size
+    if run:
+        yield run
+
+
+def spread(receipt: SendReceipt, parts: list[Part]) -> list[SendReceipt]:
+    """The receipt of a whole batch as one for each message: neighbouring offsets, offset ids in a comma list."""
+    offset_ids = receipt.offset_id.split(",")
+    if len(offset_ids) != len(parts):
+        offset_ids = [receipt.offset_id] * len(parts)  # a broker that keeps a batch together names it once
+    return [
+        SendReceipt(part.msg_id, offset_id, receipt.queue, receipt.queue_offset + index, receipt.status)
+        for index, (part, offset_id) in enumerate(zip(parts, offset_ids, strict=True))
+    ]

@@ -1,0 +1,344 @@
+"""Consumes topics as a member of a group (DefaultMQPushConsumer.java in cluster mode; clients' spec, section 3).
+
+Members share the queues. Pulled messages wait in an inbox until the application takes them; the group's offset in a queue
+follows the oldest message that isn't finished, is told to the broker every 5 s and with every pull, and stored for
+certain when a queue is given up and at the end. So a message is delivered at least once; again when a member dies or
+queues change hands while it is worked on, and when it was refused.
+
+A refused message is sent back to the broker, which delivers it again after a delay that grows (and sets it aside after 16
+times). When a broker can't do that, the consumer delivers it again itself after 5 s, as Java's does, and keeps it in its
+queue meanwhile.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Collection
+from types import TracebackType
+
+from rockmq.base.errors import ClientClosed, ClientError, RockMQError
+from rockmq.base.tasks import Tasks
+from rockmq.client import running_info
+from rockmq.client.delivery import ConsumedMessage, Inbox, State, consumed
+from rockmq.client.instance import Instance
+from rockmq.client.offsets import FromWhere, Offsets
+from rockmq.client.process_queue import Cache, ProcessQueue
+from rockmq.client.pull import PullLoop
+from rockmq.client.rebalance import Rebalancer
+from rockmq.client.subscription import Topics, subscriptions
+from rockmq.protocol import topics as topic_names
+from rockmq.protocol.bodies.client import ConsumerData
+from rockmq.protocol.bodies.common import MessageQueue
+from rockmq.protocol.codes import RequestCode, ResponseCode
+from rockmq.protocol.headers.client import SendMessageBack
+from rockmq.protocol.message import StoredMessage
+
+log = logging.getLogger(__name__)
+
+CACHE_MESSAGES_MAX = 16_000
+CACHE_BYTES_MAX = 256 * 1024 * 1024
+PERSIST_SECONDS = 5.0
+START_TIMEOUT = 5.0
+SEND_BACK_TIMEOUT = 5.0
+REDELIVER_SECONDS = 5.0
+RECONSUME_TIMES_MAX = 16
+GIVE_UP_SECONDS = 0.3
+"""How long handlers have to end when their queue is given up."""
+
+Handler = Callable[[ConsumedMessage], Awaitable[object]]
+
+
+class Consumer:
+    """A member of a consumer group; made by `Client.consumer`, used with `async with`.
+
+    Take messages by `async for`, by `fetch`, or let `run` call a handler; any number of tasks may do so. Leaving the
+    `async with` stops pulling, waits for messages that are being worked on, stores offsets and leaves the group.
+    """
+
+    def __init__(
+        self,
+        instance: Instance,
+        group: str,
+        topics: Topics,
+        *,
+        max_in_flight: int,
+        from_where: FromWhere,
+        drain_timeout: float,
+    ) -> None:
+        fault = topic_names.group_fault(group)
+        if fault is not None:
+            raise ClientError(fault)
+        self.group = group
+        self._instance = instance
+        self._from_where = from_where
+        self._drain_timeout = drain_timeout
+        self._subscriptions = subscriptions(topics, group, instance.clock.now_ms())
+        self._offsets = Offsets(instance, group, from_where)
+        self._inbox = Inbox(max_in_flight)
+        self._cache = Cache(CACHE_MESSAGES_MAX, CACHE_BYTES_MAX)
+        self._rebalancer = Rebalancer(
+            instance, group, self._subscriptions, self._offsets, opened=self._open, give_up=self._give_up
+        )
+        self._tasks = Tasks()
+        self._pulls: dict[ProcessQueue, asyncio.Task[None]] = {}
+        self._again: dict[ConsumedMessage, asyncio.TimerHandle] = {}
+        self._started_ms = 0
+        self._told_unsupported = False
+
+    async def start(self) -> None:
+        """Join the group; returns when the first queues are ours, or after 5 s without; `async with` does it."""
+        self._instance.check_open()
+        if self._inbox.closed or self._started_ms:
+            raise ClientClosed("a consumer can be started once")
+        self._started_ms = self._instance.clock.now_ms()
+        self._instance.add_consumer(self)
+        try:
+            await asyncio.gather(*map(self._look_up, self._subscriptions))
+            await self._instance.heartbeat()
+            self._tasks.start(self._rebalancer.run(), f"rebalance of {self.group}")
+            self._tasks.every(PERSIST_SECONDS, self._persist, f"offsets of {self.group}")
+            async with asyncio.timeout(START_TIMEOUT):
+                await self._rebalancer.settled.wait()
+        except TimeoutError:
+            log.warning("group %s has no queues yet, going on trying", self.group)
+        except BaseException:
+            await self.close(0)
+            raise
+
+    async def _look_up(self, topic: str) -> None:
+        try:
+            await self._instance.routes.get(topic)
+        except RockMQError as error:
+            log.info("%s", error)  # the rebalancer asks again, and complains
+
+    async def close(self, drain_timeout: float | None = None) -> None:
+        """Stop pulling, wait for what is being worked on, store offsets, leave the group."""
+        if self._inbox.closed:
+            return
+        self._inbox.close()
+        try:
+            await self._tasks.close()
+            for timer in self._again.values():
+                timer.cancel()
+            queues = self._rebalancer.queues.values()
+            timeout = self._drain_timeout if drain_timeout is None else drain_timeout
+            if not await _until(lambda: not any(each.processing for each in queues), timeout):
+                log.warning("group %s: messages are still being worked on after %g s; they will come again",
+                            self.group, timeout)  # fmt: skip
+            await self._offsets.commit(self._positions(queues))
+        finally:
+            await self._instance.remove(consumer=self.group)
+
+    async def __aenter__(self) -> "Consumer":
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    @property
+    def closed(self) -> bool:
+        return self._inbox.closed
+
+    @property
+    def queues(self) -> list[MessageQueue]:
+        """The queues that are ours now, those of the group's retry topic among them."""
+        return sorted(self._rebalancer.queues)
+
+    # Taking messages
+
+    def __aiter__(self) -> "Consumer":
+        return self
+
+    async def __anext__(self) -> ConsumedMessage:
+        message = await self._take()
+        if message is None:
+            raise StopAsyncIteration
+        return message
+
+    async def fetch(self, max_messages: int = 32, timeout: float | None = 1.0) -> list[ConsumedMessage]:
+        """Up to so many messages: what is there, or else the first to come within the timeout (None: however long)."""
+        if not self._started_ms:
+            raise ClientClosed("this consumer was not started: use `async with`")
+        found = []
+        try:
+            async with asyncio.timeout(timeout):
+                first = await self._take()
+        except TimeoutError:
+            return []
+        if first is not None:
+            found.append(first)
+            while len(found) < max_messages and (message := self._inbox.take_nowait()) is not None:
+                found.append(message)
+        return found
+
+    async def run(self, handler: Handler, concurrency: int = 20) -> None:
+        """Call `handler` for each message, up to `concurrency` at a time, until the consumer is closed or this is cancelled.
+
+        A message is acknowledged when its handler returns, and refused, with a log line, when it raises.
+        """
+        async with asyncio.TaskGroup() as workers:
+            for number in range(concurrency):
+                workers.create_task(self._work(handler), name=f"{self.group} handler {number}")
+
+    async def _work(self, handler: Handler) -> None:
+        while (message := await self._take()) is not None:
+            async with message.process(suppress=True):
+                await handler(message)
+
+    async def _take(self) -> ConsumedMessage | None:
+        if not self._started_ms:
+            raise ClientClosed("this consumer was not started: use `async with`")
+        return await self._inbox.take()
+
+    # What becomes of a message
+
+    def acknowledged(self, message: ConsumedMessage) -> None:
+        self._cache.finish(message.process_queue, message.queue_offset, message.stored.size)
+        self._inbox.ended(message.process_queue)
+
+    def returned(self, message: ConsumedMessage) -> None:
+        self._inbox.ended(message.process_queue)
+        if not message.process_queue.dropped and not self._inbox.closed:
+            self._inbox.put_first(message)
+
+    async def refused(self, message: ConsumedMessage, delay_level: int) -> None:
+        process_queue = message.process_queue
+        if process_queue.dropped:
+            return  # its new owner gets it
+        try:
+            await self._send_back(message, delay_level)
+        except RockMQError as error:
+            self._tell_unsent(message, error)
+            self._inbox.ended(process_queue)
+            if not self._inbox.closed and not process_queue.dropped:
+                message.stored.reconsume_times += 1
+                loop = asyncio.get_running_loop()
+                self._again[message] = loop.call_later(REDELIVER_SECONDS, self._redeliver, message)
+        except BaseException:
+            message.state = State.WAITING
+            self.returned(message)
+            raise
+        else:
+            self.acknowledged(message)
+
+    async def _send_back(self, message: ConsumedMessage, delay_level: int) -> None:
+        stored = message.stored
+        to = self._instance.routes.master(message.queue)
+        if to is None:
+            raise ClientError(f"broker {message.queue.broker_name} has no master")
+        header = SendMessageBack(
+            offset=stored.position,
+            group=self.group,
+            delay_level=delay_level,
+            origin_msg_id=stored.msg_id,
+            origin_topic=stored.topic,
+            max_reconsume_times=RECONSUME_TIMES_MAX,
+            bname=message.queue.broker_name,
+        )
+        await self._instance.ask(to, RequestCode.CONSUMER_SEND_MSG_BACK, header, timeout=SEND_BACK_TIMEOUT)
+
+    def _tell_unsent(self, message: ConsumedMessage, error: RockMQError) -> None:
+        unsupported = getattr(error, "code", None) == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+        if not unsupported:
+            log.warning("%r couldn't be sent back, it is delivered again here: %s", message, error)
+        elif not self._told_unsupported:
+            self._told_unsupported = True
+            log.info("the broker doesn't take refused messages back; they are delivered again here after %g s",
+                     REDELIVER_SECONDS)  # fmt: skip
+
+    def _redeliver(self, message: ConsumedMessage) -> None:
+        del self._again[message]
+        if not message.process_queue.dropped and not self._inbox.closed:
+            message.state = State.WAITING
+            self._inbox.put([message])
+
+    # Queues
+
+    def _open(self, process_queue: ProcessQueue) -> None:
+        loop = PullLoop(
+            self._instance,
+            self.group,
+            self._subscriptions[process_queue.queue.topic],
+            process_queue,
+            room=self._cache.room,
+            deliver=self._deliver,
+            moved=self._moved,
+        )
+        queue = process_queue.queue
+        name = f"pull of {queue.topic} {queue.queue_id} on {queue.broker_name}"
+        self._pulls[process_queue] = self._tasks.start(loop.run(), name)
+
+    def _deliver(self, process_queue: ProcessQueue, found: list[StoredMessage]) -> None:
+        for stored in found:
+            self._cache.add(process_queue, stored.queue_offset, stored.size)
+        self._inbox.put([consumed(stored, process_queue, self) for stored in found])
+
+    def _moved(self, process_queue: ProcessQueue, offset: int) -> None:
+        """The broker has nothing at our offset: begin anew at the one it named, and make that the group's."""
+        self._drop(process_queue)
+        self._rebalancer.open(process_queue.queue, offset)
+        self._offsets.tell({process_queue.queue: offset})
+
+    async def _give_up(self, process_queues: Collection[ProcessQueue]) -> None:
+        for process_queue in process_queues:
+            self._pulls[process_queue].cancel()
+            self._inbox.withhold(process_queue)
+        await _until(lambda: not any(each.delivered for each in process_queues), GIVE_UP_SECONDS)
+        positions = self._positions(process_queues)
+        for process_queue in process_queues:
+            self._drop(process_queue)
+        await self._offsets.commit(positions)
+
+    def _drop(self, process_queue: ProcessQueue) -> None:
+        self._pulls.pop(process_queue, None)
+        self._cache.drop(process_queue)
+        self._inbox.lost(process_queue)
+
+    @staticmethod
+    def _positions(process_queues: Collection[ProcessQueue]) -> dict[MessageQueue, int]:
+        return {each.queue: each.offset for each in process_queues}
+
+    def _persist(self) -> None:
+        self._offsets.tell(self._positions(self._rebalancer.queues.values()))
+
+    async def commit(self) -> None:
+        """Store offsets now, and wait until the brokers have them."""
+        await self._offsets.commit(self._positions(self._rebalancer.queues.values()))
+
+    # What the runtime asks and tells
+
+    def heartbeat_data(self) -> ConsumerData:
+        return ConsumerData(
+            group_name=self.group,
+            consume_from_where=_FROM_WHERE.get(str(self._from_where), "CONSUME_FROM_TIMESTAMP"),
+            subscription_data_set=list(self._subscriptions.values()),
+        )
+
+    def members_changed(self) -> None:
+        self._rebalancer.wake()
+
+    def reconnected(self) -> None:
+        self._rebalancer.hold()
+
+    def running_info(self) -> bytes:
+        return running_info.encode(
+            name_servers=self._instance.names.addresses,
+            started_ms=self._started_ms,
+            subscriptions=list(self._subscriptions.values()),
+            queues=list(self._rebalancer.queues.values()),
+        )
+
+
+_FROM_WHERE = {"first": "CONSUME_FROM_FIRST_OFFSET", "last": "CONSUME_FROM_LAST_OFFSET"}
+
+
+async def _until(condition: Callable[[], bool], timeout: float) -> bool:
+    """Wait for a condition that changes now and then; whether it came true."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + timeout
+    # Polled: this is rare and short, while an event would burden every message.
+    while not (met := condition()) and loop.time() < deadline:  # noqa: ASYNC110
+        await asyncio.sleep(0.01)  # rare and short; an event would burden every message
+    return met

@@ -1,0 +1,275 @@
+"""What all producers and consumers of one client share: connections, routes, heartbeats (MQClientInstance.java; spec 1).
+
+A broker knows a client by its heartbeats. They go to every broker of the routes in use (slaves only when something is
+consumed) every 30 s, when a producer or consumer starts or its queues change, and as the first request of every new
+connection, so that a broker that was away knows its consumers again before they pull.
+"""
+
+import asyncio
+import logging
+import os
+import time
+from collections import Counter
+from collections.abc import Sequence
+from typing import Protocol
+
+from rockmq.base import address
+from rockmq.base.clock import Clock
+from rockmq.base.errors import ClientClosed, ClientError, RemotingError, RequestTimeout, ResponseError
+from rockmq.base.tasks import Tasks
+from rockmq.client.channel import Channel
+from rockmq.client.in_flight import InFlight
+from rockmq.client.namesrv import NameServers
+from rockmq.client.routes import Routes
+from rockmq.protocol import codec, json
+from rockmq.protocol.bodies.client import ConsumerData, HeartbeatData, ProducerData
+from rockmq.protocol.codec import Command, Serializer
+from rockmq.protocol.codes import RequestCode, ResponseCode
+from rockmq.protocol.header import Header
+from rockmq.protocol.headers.admin import GetConsumerRunningInfo
+from rockmq.protocol.headers.client import HeartBeat, NotifyConsumerIdsChanged, UnregisterClient
+from rockmq.protocol.ids import UniqueIds
+from rockmq.remoting.client import CONNECT_TIMEOUT, RemotingClient
+from rockmq.remoting.connection import Connection
+from rockmq.remoting.dispatch import Refusal
+
+log = logging.getLogger(__name__)
+
+HEARTBEAT_SECONDS = 30.0
+API_TIMEOUT = 3.0
+
+
+class Member(Protocol):
+    """A consumer, as the runtime sees it."""
+
+    group: str
+
+    def heartbeat_data(self) -> ConsumerData:
+        """The group and its subscriptions, as brokers shall know them."""
+
+    def members_changed(self) -> None:
+        """The group's members or the brokers' queues changed."""
+
+    def reconnected(self) -> None:
+        """A broker that was lost is there again."""
+
+    def running_info(self) -> bytes:
+        """What an administrator sees (ConsumerRunningInfo.java)."""
+
+
+class Instance:
+    """The runtime of one client, from `start` to `close`."""
+
+    def __init__(
+        self,
+        name_servers: Sequence[str],
+        clock: Clock,
+        *,
+        serializer: Serializer,
+        in_flight: InFlight,
+    ) -> None:
+        self.clock = clock
+        self.in_flight = in_flight
+        self.serializer = serializer
+        self.ip = address.local_ip()
+        self.client_id = f"{self.ip}@{os.getpid()}#{time.monotonic_ns()}"
+        self.unique_ids = UniqueIds(address.to_bytes(self.ip, 0)[:-4])
+        self.tasks = Tasks()
+        self.remoting = RemotingClient(
+            {
+                RequestCode.NOTIFY_CONSUMER_IDS_CHANGED: self._members_changed,
+                RequestCode.GET_CONSUMER_RUNNING_INFO: self._running_info,
+            },
+            clock,
+        )
+        self.remoting.on_connect.append(self._connected)
+        self.names = NameServers(name_servers, self.remoting)
+        self.routes = Routes(self.names, self.tasks, self.request, self._route_changed)
+        self._producers: Counter[str] = Counter()
+        self._consumers: dict[str, Member] = {}
+        self._channels: dict[str, Channel] = {}
+        self._connecting: dict[str, asyncio.Task[Channel]] = {}
+        self._lost: set[str] = set()
+        self._silent: set[str] = set()
+        self._heartbeat_soon: asyncio.Event
+        self.closed = False
+
+    def start(self) -> None:
+        self._heartbeat_soon = asyncio.Event()
+        self.routes.start()
+        self.tasks.start(self._keep_beating(), "heartbeats")
+
+    async def close(self) -> None:
+        """Give up everything; producers and consumers must be closed before."""
+        if self.closed:
+            return
+        self.closed = True
+        self.routes.close()
+        await self.tasks.close()
+        for connecting in list(self._connecting.values()):
+            connecting.cancel()
+        for channel in self._channels.values():
+            channel.flush()
+        await self.remoting.close()
+
+    def check_open(self) -> None:
+        if self.closed:
+            raise ClientClosed("this client is closed")
+
+    # Requests
+
+    def request(self, code: int, header: Header | None = None, body: bytes = b"") -> Command:
+        return codec.request(code, header, body, serializer=self.serializer)
+
+    async def ask(self, to: str, code: int, header: Header, body: bytes = b"", timeout: float = API_TIMEOUT) -> Command:
+        """The answer of the server at `to`. Raises ResponseError for its refusal, RemotingError."""
+        return await self.remoting.ask(to, self.request(code, header, body), timeout)
+
+    # Connections
+
+    def channel(self, to: str) -> Channel | None:
+        """The open connection to an address, if there is one."""
+        channel = self._channels.get(to)
+        return channel if channel is not None and channel.open else None
+
+    def connect(self, to: str) -> "asyncio.Task[Channel]":
+        """Connect to an address; one attempt serves all who ask meanwhile."""
+        attempt = self._connecting.get(to)
+        if attempt is None:
+            attempt = asyncio.create_task(self._connect(to), name=f"connect to {to}")
+            self._connecting[to] = attempt
+            attempt.add_done_callback(lambda _: self._connecting.pop(to, None))
+            attempt.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
+        return attempt
+
+    async def _connect(self, to: str) -> Channel:
+        connection = await self.remoting.connect(to, CONNECT_TIMEOUT)
+        channel = self._channels.get(to)
+        if channel is None or channel.connection is not connection:
+            channel = self._channels[to] = Channel(connection)
+        return channel
+
+    def _connected(self, to: str, connection: Connection) -> None:
+        self._channels[to] = channel = Channel(connection)
+        connection.on_close.append(lambda lost: self._connection_lost(to, lost))
+        if not self.routes.is_broker(to):
+            return
+        if self._producers or self._consumers:
+            beat = channel.start(self._heartbeat())
+            channel.flush()  # before any request of those who waited for the connection
+            beat.add_done_callback(lambda answer: self._beaten(to, answer))
+        if to in self._lost:
+            self._lost.discard(to)
+            for consumer in self._consumers.values():
+                consumer.reconnected()
+
+    def _connection_lost(self, to: str, connection: Connection) -> None:
+        channel = self._channels.get(to)
+        if channel is not None and channel.connection is connection:
+            del self._channels[to]
+        if not self.closed and self.routes.is_broker(to):
+            log.warning("the connection to broker %s is lost", to)
+            self._lost.add(to)
+
+    # Producers and consumers
+
+    def add_producer(self, group: str) -> None:
+        self._producers[group] += 1
+        self._heartbeat_soon.set()
+
+    def add_consumer(self, consumer: Member) -> None:
+        """Make the consumer part of heartbeats. Raises ClientError when this client consumes the group already: brokers
+        couldn't tell the two apart."""
+        if consumer.group in self._consumers:
+            raise ClientError(f"this client already has a consumer of group {consumer.group!r}; use a second Client")
+        self._consumers[consumer.group] = consumer
+
+    async def remove(self, *, producer: str | None = None, consumer: str | None = None) -> None:
+        """Tell every broker we are connected to that the group is no longer ours."""
+        if producer is not None:
+            self._producers[producer] -= 1
+            if self._producers[producer] > 0:
+                return
+            del self._producers[producer]
+        if consumer is not None:
+            self._consumers.pop(consumer, None)
+        header = UnregisterClient(client_id=self.client_id, producer_group=producer, consumer_group=consumer)
+        connected = [each for each in self.routes.addresses(slaves=True) if self.channel(each) is not None]
+        await asyncio.gather(*(self._unregister(each, header) for each in connected))
+
+    async def _unregister(self, to: str, header: UnregisterClient) -> None:
+        try:
+            await self.ask(to, RequestCode.UNREGISTER_CLIENT, header)
+        except (RemotingError, ResponseError) as error:
+            log.info("broker %s wasn't told that we leave: %s", to, error)
+
+    # Heartbeats
+
+    def heartbeat_soon(self) -> None:
+        self._heartbeat_soon.set()
+
+    async def _keep_beating(self) -> None:
+        while True:
+            try:
+                async with asyncio.timeout(HEARTBEAT_SECONDS):
+                    await self._heartbeat_soon.wait()
+            except TimeoutError:
+                pass
+            self._heartbeat_soon.clear()
+            await self.heartbeat()
+
+    async def heartbeat(self) -> None:
+        """Tell all brokers of the routes in use who we are, and wait for their answers."""
+        if self._producers or self._consumers:
+            brokers = self.routes.addresses(slaves=bool(self._consumers))
+            await asyncio.gather(*map(self._beat, brokers))
+
+    async def _beat(self, to: str) -> None:
+        try:
+            await self.remoting.ask(to, self._heartbeat(), API_TIMEOUT)
+        except (RemotingError, ResponseError) as error:
+            if isinstance(error, RequestTimeout):
+                self.remoting.disconnect(to)  # perhaps the other end is gone without a word
+            self._unbeaten(to, error)
+        else:
+            self._silent.discard(to)
+
+    def _heartbeat(self) -> Command:
+        data = HeartbeatData(
+            client_id=self.client_id,
+            producer_data_set=[ProducerData(group_name=group) for group in self._producers],
+            consumer_data_set=[consumer.heartbeat_data() for consumer in self._consumers.values()],
+        )
+        return self.request(RequestCode.HEART_BEAT, HeartBeat(), json.encode(data))
+
+    def _beaten(self, to: str, answer: "asyncio.Future[Command]") -> None:
+        if answer.cancelled():
+            return
+        error = answer.exception()
+        if error is None and answer.result().code != ResponseCode.SUCCESS:
+            error = ResponseError(answer.result().code, answer.result().remark, to)
+        if error is not None:
+            self._unbeaten(to, error)
+
+    def _unbeaten(self, to: str, error: BaseException) -> None:
+        if to not in self._silent:
+            self._silent.add(to)
+            log.warning("broker %s takes no heartbeat: %s", to, error)
+
+    # What servers ask and tell
+
+    def _route_changed(self, topic: str) -> None:
+        self._heartbeat_soon.set()
+        for consumer in self._consumers.values():
+            consumer.members_changed()
+
+    def _members_changed(self, header: NotifyConsumerIdsChanged, request: Command, connection: Connection) -> None:
+        consumer = self._consumers.get(header.consumer_group)
+        if consumer is not None:
+            consumer.members_changed()
+
+    def _running_info(self, header: GetConsumerRunningInfo, request: Command, connection: Connection) -> Command:
+        consumer = self._consumers.get(header.consumer_group)
+        if consumer is None:
+            raise Refusal(ResponseCode.SYSTEM_ERROR, f"the consumer group <{header.consumer_group}> isn't at this client")
+        return codec.reply(request, body=consumer.running_info())

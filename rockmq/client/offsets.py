@@ -1,0 +1,139 @@
+"""Where a group stands in its queues, kept by brokers (RemoteBrokerOffsetStore.java; clients' spec, 3.9)."""
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Literal
+
+from rockmq.base.errors import ConnectError, ResponseError, RockMQError
+from rockmq.client.instance import Instance
+from rockmq.protocol import topics
+from rockmq.protocol.bodies.common import MessageQueue
+from rockmq.protocol.codes import RequestCode, ResponseCode
+from rockmq.protocol.header import Header, decode
+from rockmq.protocol.headers.offset import (
+    GetMaxOffset,
+    GetMinOffset,
+    OffsetResponse,
+    QueryConsumerOffset,
+    SearchOffset,
+    UpdateConsumerOffset,
+)
+
+log = logging.getLogger(__name__)
+
+COMMIT_TIMEOUT = 5.0
+
+FromWhere = Literal["first", "last"] | datetime
+"""Where a group begins in a queue in which it has no offset yet."""
+
+
+async def ask_offset(instance: Instance, queue: MessageQueue, code: int, header: Header) -> int:
+    """Ask the queue's broker for an offset. Raises RouteNotFound, ResponseError, RemotingError."""
+    await instance.routes.get(queue.topic)
+    answer = await instance.ask(_master(instance, queue), code, header)
+    return decode(OffsetResponse, answer.fields).offset
+
+
+async def max_offset(instance: Instance, queue: MessageQueue) -> int:
+    header = GetMaxOffset(topic=queue.topic, queue_id=queue.queue_id, bname=queue.broker_name)
+    return await ask_offset(instance, queue, RequestCode.GET_MAX_OFFSET, header)
+
+
+async def min_offset(instance: Instance, queue: MessageQueue) -> int:
+    header = GetMinOffset(topic=queue.topic, queue_id=queue.queue_id, bname=queue.broker_name)
+    return await ask_offset(instance, queue, RequestCode.GET_MIN_OFFSET, header)
+
+
+async def offset_by_time(instance: Instance, queue: MessageQueue, timestamp: int) -> int:
+    header = SearchOffset(topic=queue.topic, queue_id=queue.queue_id, timestamp=timestamp, bname=queue.broker_name)
+    return await ask_offset(instance, queue, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, header)
+
+
+async def committed(instance: Instance, group: str, queue: MessageQueue, *, zero_if_young: bool) -> int | None:
+    """The group's offset, None when it has none; `zero_if_young` lets the broker say 0 for a queue that still has all."""
+    header = QueryConsumerOffset(
+        consumer_group=group,
+        topic=queue.topic,
+        queue_id=queue.queue_id,
+        bname=queue.broker_name,
+        set_zero_if_not_found=None if zero_if_young else False,
+    )
+    try:
+        offset = await ask_offset(instance, queue, RequestCode.QUERY_CONSUMER_OFFSET, header)
+    except ResponseError as error:
+        if error.code != ResponseCode.QUERY_NOT_FOUND:
+            raise
+        return None
+    return offset if offset >= 0 else None
+
+
+async def commit(instance: Instance, group: str, queue: MessageQueue, offset: int) -> None:
+    """Store the group's offset and wait until the broker has it. Raises ResponseError, RemotingError."""
+    await instance.routes.get(queue.topic)
+    await instance.ask(
+        _master(instance, queue), RequestCode.UPDATE_CONSUMER_OFFSET, _update(group, queue, offset), timeout=COMMIT_TIMEOUT
+    )
+
+
+def _master(instance: Instance, queue: MessageQueue) -> str:
+    address = instance.routes.master(queue) or instance.routes.address(queue)
+    if address is None:
+        raise ConnectError(f"broker {queue.broker_name} stands in no route of {queue.topic}")
+    return address
+
+
+def _update(group: str, queue: MessageQueue, offset: int) -> UpdateConsumerOffset:
+    return UpdateConsumerOffset(
+        consumer_group=group,
+        topic=queue.topic,
+        queue_id=queue.queue_id,
+        commit_offset=offset,
+        bname=queue.broker_name,
+    )
+
+
+class Offsets:
+    """The offsets of one group."""
+
+    def __init__(self, instance: Instance, group: str, from_where: FromWhere) -> None:
+        self._instance = instance
+        self._group = group
+        self._from_where = from_where
+
+    async def start_of(self, queue: MessageQueue) -> int:
+        """Where to begin: the stored offset, else what `from_where` says. Raises ResponseError, RemotingError."""
+        stored = await committed(self._instance, self._group, queue, zero_if_young=True)
+        if stored is not None:
+            return stored
+        retry = topics.is_retry(queue.topic)
+        if isinstance(self._from_where, datetime):
+            if retry:
+                return await max_offset(self._instance, queue)
+            return await offset_by_time(self._instance, queue, int(self._from_where.timestamp() * 1000))
+        if retry or self._from_where == "first":
+            return 0
+        return await max_offset(self._instance, queue)
+
+    def tell(self, offsets: Mapping[MessageQueue, int]) -> None:
+        """Send offsets without waiting for answers, on the connections that are there."""
+        for queue, offset in offsets.items():
+            to = self._instance.routes.master(queue)
+            channel = self._instance.channel(to) if to is not None else None
+            if channel is not None:
+                request = self._instance.request(RequestCode.UPDATE_CONSUMER_OFFSET, _update(self._group, queue, offset))
+                channel.connection.send_oneway(request)
+
+    async def commit(self, offsets: Mapping[MessageQueue, int], timeout: float = COMMIT_TIMEOUT) -> None:
+        """Store offsets and wait until the brokers have them; what fails is logged: those messages will come again."""
+        await asyncio.gather(*(self._commit(queue, offset, timeout) for queue, offset in offsets.items()))
+
+    async def _commit(self, queue: MessageQueue, offset: int, timeout: float) -> None:
+        try:
+            async with asyncio.timeout(timeout):
+                await commit(self._instance, self._group, queue, offset)
+        except (RockMQError, TimeoutError) as error:
+            reason = str(error) or f"no answer within {timeout:g} s"
+            log.warning("offset %d of queue %d of %s on %s isn't stored: messages behind it may come again (%s)",
+                        offset, queue.queue_id, queue.topic, queue.broker_name, reason)  # fmt: skip

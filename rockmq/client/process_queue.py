@@ -1,0 +1,125 @@
+"""What was pulled from one queue and isn't finished (ProcessQueue.java; clients' spec, 3.5).
+
+Messages finish in any order, but the group's offset is one number: everything below it is done. So it stands at the
+smallest unfinished offset, and at the next one to pull when all is finished. It never goes back.
+"""
+
+import asyncio
+from collections import deque
+
+from rockmq.protocol.bodies.common import MessageQueue
+
+MESSAGES_MAX = 1000
+BYTES_MAX = 100 * 1024 * 1024
+SPAN_MAX = 2000
+"""Offsets between the first and the last unfinished message: one stuck message mustn't let the others run far ahead."""
+
+
+class ProcessQueue:
+    def __init__(self, queue: MessageQueue, offset: int) -> None:
+        self.queue = queue
+        self.next_offset = offset
+        """Where the next pull begins."""
+        self.dropped = False
+        """True when the queue is no longer ours: what comes of its messages doesn't matter any more."""
+        self.bytes = 0
+        self.delivered = 0
+        """Messages that the application has and hasn't finished."""
+        self.processing = 0
+        """Those of them that are inside a handler or a `process` block."""
+        self._unfinished: deque[int] = deque()
+        self._finished: set[int] = set()
+
+    def add(self, offset: int, size: int) -> None:
+        """A message was pulled; offsets rise."""
+        assert not self._unfinished or offset > self._unfinished[-1], (offset, self._unfinished[-1])
+        self._unfinished.append(offset)
+        self.bytes += size
+
+    def finish(self, offset: int, size: int) -> None:
+        """A message that was added is done with; once for each."""
+        self.bytes -= size
+        unfinished, finished = self._unfinished, self._finished
+        if offset != unfinished[0]:
+            finished.add(offset)
+            return
+        unfinished.popleft()
+        while unfinished and unfinished[0] in finished:
+            finished.remove(unfinished.popleft())
+
+    @property
+    def offset(self) -> int:
+        """What may be committed: every message below it is finished."""
+        return self._unfinished[0] if self._unfinished else self.next_offset
+
+    @property
+    def count(self) -> int:
+        """Unfinished messages."""
+        return len(self._unfinished) - len(self._finished)
+
+    @property
+    def span(self) -> int:
+        return self._unfinished[-1] - self._unfinished[0] if self._unfinished else 0
+
+    @property
+    def full(self) -> bool:
+        """Whether no more should be pulled for now."""
+        return self.count >= MESSAGES_MAX or self.bytes >= BYTES_MAX or self.span >= SPAN_MAX
+
+
+class Cache:
+    """All that a consumer has pulled and not finished: the bound over all its queues, and who waits for room."""
+
+    def __init__(self, messages_max: int, bytes_max: int) -> None:
+        self.messages = 0
+        self.bytes = 0
+        self._messages_max = messages_max
+        self._bytes_max = bytes_max
+        self._waiting: dict[ProcessQueue, asyncio.Future[None]] = {}
+
+    @property
+    def full(self) -> bool:
+        return self.messages >= self._messages_max or self.bytes >= self._bytes_max
+
+    def room(self, process_queue: ProcessQueue) -> "asyncio.Future[None] | None":
+        """None when more of this queue may be pulled now, else what to wait for before asking again."""
+        if not process_queue.full and not self.full:
+            return None
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting[process_queue] = turn
+        return turn
+
+    def add(self, process_queue: ProcessQueue, offset: int, size: int) -> None:
+        process_queue.add(offset, size)
+        self.messages += 1
+        self.bytes += size
+
+    def finish(self, process_queue: ProcessQueue, offset: int, size: int) -> None:
+        """A message is done with. What becomes of a dropped queue's messages counts no more."""
+        if process_queue.dropped:
+            return
+        was_full = self.full
+        process_queue.finish(offset, size)
+        self.messages -= 1
+        self.bytes -= size
+        if self._waiting:
+            if was_full:
+                self._wake_all()
+            elif process_queue in self._waiting and not process_queue.full:
+                self._wake(process_queue)
+
+    def drop(self, process_queue: ProcessQueue) -> None:
+        """The queue is no longer ours; called before it is marked as dropped."""
+        self.messages -= process_queue.count
+        self.bytes -= process_queue.bytes
+        self._wake_all()
+
+    def _wake_all(self) -> None:
+        if not self.full:
+            for process_queue in list(self._waiting):
+                self._wake(process_queue)
+
+    def _wake(self, process_queue: ProcessQueue) -> None:
+        turn = self._waiting.pop(process_queue)
+        if not turn.done():
+            turn.set_result(None)

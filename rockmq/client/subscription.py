@@ -1,0 +1,40 @@
+"""What a consumer wants of a topic, as brokers are told (FilterAPI.java; clients' spec, 3.11)."""
+
+from collections.abc import Mapping, Sequence
+
+from rockmq.base.errors import ClientError
+from rockmq.filter import tags
+from rockmq.protocol import topics
+from rockmq.protocol.bodies.common import SubscriptionData
+from rockmq.protocol.properties import tag_code
+
+Topics = Mapping[str, str] | Sequence[str] | str
+"""Topics with the tags wanted of each (`{"orders": "paid || refund"}`, `*` for all), or just the topics."""
+
+
+def subscriptions(wanted: Topics, group: str, version: int) -> dict[str, SubscriptionData]:
+    """By topic; the group's retry topic is among them. Raises ClientError."""
+    if isinstance(wanted, str):
+        wanted = [wanted]
+    expressions = dict(wanted) if isinstance(wanted, Mapping) else dict.fromkeys(wanted, tags.ALL)
+    if not expressions:
+        raise ClientError("a consumer needs at least one topic")
+    expressions.setdefault(topics.retry_topic(group), tags.ALL)
+    return {topic: subscription(topic, expression, version) for topic, expression in expressions.items()}
+
+
+def subscription(topic: str, expression: str, version: int) -> SubscriptionData:
+    fault = topics.topic_fault(topic)
+    if fault is not None:
+        raise ClientError(fault)
+    expression = expression.strip() or tags.ALL
+    names = tags.split(expression)
+    if not names and expression != tags.ALL:
+        raise ClientError(f"{expression!r} names no tag: expected `*`, `a` or `a || b`")
+    return SubscriptionData(
+        topic=topic,
+        sub_string=expression,
+        tags_set=sorted(set(names)),
+        code_set=sorted({tag_code(name) for name in names}),
+        sub_version=version,
+    )

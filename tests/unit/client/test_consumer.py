@@ -1,0 +1,495 @@
+"""Consumers against scripted brokers: what they ask, what they make of the answers, and how they leave."""
+
+import asyncio
+import time
+
+import pytest
+
+from rockmq.base.errors import ClientClosed, ClientError
+from rockmq.client import Client, Consumer, consumer, pull, rebalance
+from rockmq.client.delivery import ConsumedMessage
+from rockmq.protocol import codec
+from rockmq.protocol.codec import Command
+from rockmq.protocol.codes import RequestCode, ResponseCode
+from rockmq.protocol.headers.admin import GetConsumerRunningInfo
+from rockmq.protocol.headers.pull import Pull
+from rockmq.remoting.connection import Connection
+from tests.unit.client.fakes import FakeBroker, FakeNames, empty, pulled, record, refusal
+
+
+@pytest.fixture(autouse=True)
+def impatience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pauses that only cost time here."""
+    monkeypatch.setattr(rebalance, "TAKE_OVER_SECONDS", 0.1)
+    monkeypatch.setattr(rebalance, "GAP_SECONDS", 0.02)
+    monkeypatch.setattr(rebalance, "RETURN_SECONDS", 0.3)
+    monkeypatch.setattr(consumer, "REDELIVER_SECONDS", 0.3)
+    monkeypatch.setattr(consumer, "GIVE_UP_SECONDS", 0.2)
+
+
+def topic_pulls(broker: FakeBroker) -> list[Pull]:
+    return [header for header in broker.pulls if header.topic == "T"]
+
+
+async def until(condition: object, timeout: float = 5) -> None:
+    assert callable(condition)
+    async with asyncio.timeout(timeout):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+async def test_what_brokers_are_told(mq: Client, broker: FakeBroker) -> None:
+    async with mq.consumer("g", {"T": "paid || refund"}, from_where="first") as member:
+        assert [queue.queue_id for queue in member.queues] == [0, 1, 2, 3]
+        beat = broker.beats[0]
+        assert beat.client_id == mq.client_id
+        (data,) = beat.consumer_data_set
+        assert (data.group_name, data.consume_type, data.message_model) == ("g", "CONSUME_PASSIVELY", "CLUSTERING")
+        assert data.consume_from_where == "CONSUME_FROM_FIRST_OFFSET"
+        assert {each.topic: each.tags_set for each in data.subscription_data_set} == {
+            "T": ["paid", "refund"],
+            "%RETRY%g": [],
+        }
+        await until(lambda: len(topic_pulls(broker)) == 4)
+        await asyncio.sleep(0.1)
+        assert sorted(header.queue_id for header in topic_pulls(broker)) == [0, 1, 2, 3], "one waiting pull a queue"
+        header = topic_pulls(broker)[0]
+        assert (header.suspend_timeout_millis, header.sys_flag, header.queue_offset) == (15_000, 2, 0)
+        assert header.sub_version == data.subscription_data_set[0].sub_version
+        order = [request.code for request in broker.asked]
+        assert order.index(RequestCode.HEART_BEAT) == 0, "a broker knows us before anything else is asked"
+    assert broker.count(RequestCode.UNREGISTER_CLIENT) == 1
+
+
+async def test_messages_and_offsets(mq: Client, broker: FakeBroker) -> None:
+    broker.stored["T", 0] = [b"%d" % number for number in range(100)]
+    async with mq.consumer("g", "T", from_where="first") as member:
+        got = []
+        async for message in member:
+            async with message.process():
+                got.append(message.body)
+            if len(got) == 100:
+                break
+        assert got == broker.stored["T", 0]
+        await member.commit()
+        assert broker.offsets["g", "T", 0] == 100
+    assert broker.offsets["g", "T", 1] == 0
+
+
+async def test_the_offset_waits_for_what_is_not_finished(mq: Client, broker: FakeBroker) -> None:
+    broker.stored["T", 0] = [b"x"] * 5
+    async with mq.consumer("g", "T", from_where="first") as member:
+        messages: list[ConsumedMessage] = []
+        while len(messages) < 5:
+            messages += await member.fetch(5)
+        for message in messages:
+            if message.queue_offset != 2:
+                await message.ack()
+    assert broker.offsets["g", "T", 0] == 2
+
+
+async def test_pulls_commit_too(mq: Client, broker: FakeBroker) -> None:
+    broker.stored["T", 0] = [b"x"]
+    async with mq.consumer("g", "T", from_where="first") as member:
+        (message,) = await member.fetch()
+        await message.ack()
+        broker.offsets["g", "T", 1] = 7
+    committed = [header for header in topic_pulls(broker) if header.sys_flag & 1]
+    assert all(header.commit_offset > 0 for header in committed)
+
+
+@pytest.mark.parametrize(("stored", "from_where", "start"), [(3, "last", 3), (None, "last", 5), (None, "first", 0)])
+async def test_where_a_group_begins(
+    mq: Client, broker: FakeBroker, stored: int | None, from_where: str, start: int
+) -> None:
+    broker.stored["T", 0] = [b"x"] * 5
+    if stored is not None:
+        broker.offsets["g", "T", 0] = stored
+    async with mq.consumer("g", "T", from_where=from_where):  # type: ignore[arg-type]
+        await until(lambda: any(header.queue_id == 0 for header in topic_pulls(broker)))
+    assert next(header.queue_offset for header in topic_pulls(broker) if header.queue_id == 0) == start
+
+
+async def test_tags_are_compared_by_text(mq: Client, broker: FakeBroker) -> None:
+    # "Aa" and "BB" have the same hash code in Java, so a broker passes both.
+    def answer(header: Pull, request: Command, connection: Connection) -> object:
+        if header.topic != "T" or header.queue_id or header.queue_offset:
+            return "silence"
+        records = [record("T", 0, n, b"%d" % n, {"TAGS": tag}) for n, tag in enumerate(["Aa", "BB", "Aa"])]
+        return pulled(request, 0, [*records, record("T", 0, 3, b"3")], 4)
+
+    broker.on_pull = answer
+    async with mq.consumer("g", {"T": "Aa"}, from_where="first") as member:
+        messages: list[ConsumedMessage] = []
+        while len(messages) < 2:
+            messages += await member.fetch()
+        assert [message.body for message in messages] == [b"0", b"2"]
+        for message in messages:
+            await message.ack()
+        assert await member.fetch(timeout=0.1) == []
+    assert broker.offsets["g", "T", 0] == 4
+
+
+async def test_answers_without_messages_move_on(mq: Client, broker: FakeBroker) -> None:
+    def answer(header: Pull, request: Command, connection: Connection) -> object:
+        if header.topic != "T" or header.queue_id or header.queue_offset >= 50:
+            return "silence"
+        return empty(request, ResponseCode.PULL_RETRY_IMMEDIATELY, header.queue_offset + 10)
+
+    broker.on_pull = answer
+    async with mq.consumer("g", "T", from_where="first"):
+        await until(lambda: any(header.queue_offset == 50 for header in topic_pulls(broker)))
+    assert broker.offsets["g", "T", 0] == 50
+
+
+async def test_a_broker_that_holds_no_pulls_is_not_stormed(mq: Client, broker: FakeBroker) -> None:
+    broker.on_pull = lambda header, request, _: empty(request, ResponseCode.PULL_NOT_FOUND, header.queue_offset)
+    async with mq.consumer("g", "T", from_where="first"):
+        await asyncio.sleep(1)
+    assert len(topic_pulls(broker)) < 4 * 12
+
+
+@pytest.mark.parametrize("code", [1, 2, 16, 17, 24, 25, 26, 209, 215])
+async def test_refused_pulls_are_tried_again_with_pauses(mq: Client, broker: FakeBroker, code: int) -> None:
+    broker.stored["T", 0] = [b"x"]
+    broker.on_pull = lambda header, request, _: (
+        refusal(request, code) if sum(each.queue_id == header.queue_id for each in topic_pulls(broker)) < 4 else None
+    )
+    async with mq.consumer("g", "T", from_where="first") as member:
+        (message,) = await member.fetch(timeout=5)
+        await message.ack()
+        if code in (24, 25):
+            assert len(broker.beats) > 1, "a broker that doesn't know us gets a heartbeat"
+
+
+async def test_an_offset_the_broker_has_not(mq: Client, broker: FakeBroker) -> None:
+    broker.offsets["g", "T", 0] = 500
+
+    def answer(header: Pull, request: Command, connection: Connection) -> object:
+        if header.topic != "T" or header.queue_id:
+            return "silence"
+        if header.queue_offset == 500:
+            return empty(request, ResponseCode.PULL_OFFSET_MOVED, 20)
+        return pulled(request, 20, [record("T", 0, 20, b"x")], 21) if header.queue_offset == 20 else "silence"
+
+    broker.on_pull = answer
+    async with mq.consumer("g", "T") as member:
+        (message,) = await member.fetch(timeout=5)
+        assert message.queue_offset == 20
+        await until(lambda: broker.offsets["g", "T", 0] == 20)
+        await message.ack()
+    assert broker.offsets["g", "T", 0] == 21
+
+
+async def test_answers_that_make_no_sense_are_survived(mq: Client, broker: FakeBroker) -> None:
+    bad = [b"\x00\x00\x00\x05rubbish", record("T", 0, 0, b"x")[:-3], record("T", 0, 0, b"x") + record("T", 0, 0, b"y")]
+
+    def answer(header: Pull, request: Command, connection: Connection) -> object:
+        if header.topic != "T" or header.queue_id:
+            return "silence"
+        return pulled(request, 0, [bad.pop()], 1) if bad else None
+
+    broker.stored["T", 0] = [b"x", b"y"]
+    broker.on_pull = answer
+    async with mq.consumer("g", "T", from_where="first") as member:
+        bodies = set()
+        async with asyncio.timeout(20):
+            while bodies != {b"x", b"y"}:
+                for message in await member.fetch():
+                    bodies.add(message.body)
+                    await message.ack()
+
+
+# Messages that fail
+
+
+async def test_refused_messages_come_again_here_when_the_broker_does_not_take_them(mq: Client, broker: FakeBroker) -> None:
+    broker.stored["T", 0] = [b"bad", b"good"]
+    async with mq.consumer("g", "T", from_where="first") as member:
+        messages: list[ConsumedMessage] = []
+        while len(messages) < 2:
+            messages += await member.fetch()
+        await messages[0].nack()
+        await messages[1].ack()
+        await member.commit()
+        assert broker.offsets["g", "T", 0] == 0, "the refused one holds the offset"
+        (again,) = await member.fetch(timeout=5)
+        assert (again.body, again.reconsume_times) == (b"bad", 1)
+        await again.nack()
+        (again,) = await member.fetch(timeout=5)
+        assert again.reconsume_times == 2
+        await again.ack()
+    assert broker.offsets["g", "T", 0] == 2
+    back = [request.fields for request in broker.asked if request.code == RequestCode.CONSUMER_SEND_MSG_BACK]
+    assert back[0]["originTopic"] == "T"
+    assert back[0]["group"] == "g"
+    assert back[0]["offset"] == "0"
+    assert back[0]["maxReconsumeTimes"] == "16"
+
+
+async def test_handlers_run_side_by_side_and_failures_are_repeated(mq: Client, broker: FakeBroker) -> None:
+    for queue in range(4):
+        broker.stored["T", queue] = [b"%d-%d" % (queue, number) for number in range(20)]
+    running = most = 0
+    done: list[bytes] = []
+    failed: set[bytes] = set()
+
+    async def handle(message: ConsumedMessage) -> None:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(0.005)
+        running -= 1
+        if message.body.endswith(b"7") and message.body not in failed:
+            failed.add(message.body)
+            raise ValueError("the first time always fails")
+        done.append(message.body)
+
+    async with mq.consumer("g", "T", from_where="first") as member:
+        run = asyncio.create_task(member.run(handle, concurrency=5))
+        await until(lambda: len(done) == 80)
+    await run
+    assert most == 5
+    assert sorted(done) == sorted(body for queue in range(4) for body in broker.stored["T", queue])
+    assert {broker.offsets["g", "T", queue] for queue in range(4)} == {20}
+
+
+async def test_a_cancelled_run_loses_nothing(mq: Client, broker: FakeBroker) -> None:
+    broker.stored["T", 0] = [b"%d" % number for number in range(10)]
+
+    async def forever(message: ConsumedMessage) -> None:
+        await asyncio.sleep(100)
+
+    async with mq.consumer("g", "T", from_where="first") as member:
+        run = asyncio.create_task(member.run(forever, concurrency=3))
+        await until(lambda: member._inbox.in_flight == 3)
+        run.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await run
+        bodies: set[bytes] = set()
+        while len(bodies) < 10:
+            for message in await member.fetch():
+                bodies.add(message.body)
+                await message.ack()
+    assert broker.offsets["g", "T", 0] == 10
+
+
+async def test_backpressure(mq: Client, broker: FakeBroker) -> None:
+    broker.stored["T", 0] = [b"x"] * 3000
+    async with mq.consumer("g", "T", from_where="first", max_in_flight=10) as member:
+        await until(lambda: len(member._inbox._ready) >= 1000)
+        await asyncio.sleep(0.1)
+        assert len(member._inbox._ready) < 1000 + pull.COUNT_MAX
+        assert len(await member.fetch(100)) == 10
+        assert await member.fetch(100, timeout=0.05) == []
+
+
+# Sharing
+
+
+async def test_two_members_share(names: FakeNames, broker: FakeBroker) -> None:
+    async with Client(names.address) as first, Client(names.address) as second:
+        one = await started(first)
+        assert len(one.queues) == 4
+        two = await started(second)
+        await tell_members(broker)
+        await until(lambda: len(one.queues) == len(two.queues) == 2)
+        assert not set(one.queues) & set(two.queues)
+
+
+async def test_what_is_given_up_is_committed_when_its_handlers_have_ended(mq: Client, broker: FakeBroker) -> None:
+    broker.stored["T", 3] = [b"x"] * 3
+    member = await started(mq, from_where="first")
+    got = await member.fetch(3)
+    while len(got) < 3:
+        got += await member.fetch(3)
+    broker.members = sorted([mq.client_id, "0"])  # the stranger sorts first and gets queues 0 and 1
+    broker.members = sorted([mq.client_id, "zzz"])  # now it sorts last and gets 2 and 3
+    await tell_members(broker)
+    await asyncio.sleep(0.05)
+    for message in got:
+        await message.ack()
+    await until(lambda: [queue.queue_id for queue in member.queues] == [0, 1])
+    assert broker.offsets["g", "T", 3] == 3
+
+
+async def test_unfinished_messages_of_a_lost_queue_do_not_matter(mq: Client, broker: FakeBroker) -> None:
+    broker.stored["T", 3] = [b"x"] * 3
+    member = await started(mq, from_where="first")
+    await until(lambda: len(member._inbox._ready) == 3)
+    first, second = await member.fetch(2)
+    await first.ack()
+    broker.members = sorted([mq.client_id, "zzz"])
+    await tell_members(broker)
+    await until(lambda: [queue.queue_id for queue in member.queues] == [0, 1])
+    assert broker.offsets["g", "T", 3] == 1
+    await second.ack()
+    await member.commit()
+    assert broker.offsets["g", "T", 3] == 1
+    assert await member.fetch(timeout=0.1) == []
+
+
+async def test_members_that_can_not_be_had_change_nothing(mq: Client, broker: FakeBroker) -> None:
+    member = await started(mq)
+    broker.members = []
+    await tell_members(broker)
+    await asyncio.sleep(0.2)
+    assert len(member.queues) == 4
+    broker.members = ["stranger"]
+    await tell_members(broker)
+    await asyncio.sleep(0.2)
+    assert len(member.queues) == 4
+
+
+async def test_new_queues_are_taken(mq: Client, broker: FakeBroker, names: FakeNames) -> None:
+    member = await started(mq)
+    names.add("T", broker, queues=6)
+    mq._instance.routes.refresh_soon("T")
+    await until(lambda: len(member.queues) == 6)
+
+
+async def test_a_topic_that_comes_later(mq: Client, broker: FakeBroker, names: FakeNames) -> None:
+    member = await started(mq, "Later")
+    assert member.queues == []
+    names.add("Later", broker)
+    await until(lambda: len(member.queues) == 4)
+
+
+async def test_a_broker_that_comes_back(mq: Client, broker: FakeBroker) -> None:
+    broker.stored["T", 0] = [b"before"]
+    member = await started(mq, from_where="first")
+    (message,) = await member.fetch()
+    await message.ack()
+    await broker.stop()
+    await asyncio.sleep(0.5)
+    tried = broker.count(RequestCode.PULL_MESSAGE)
+    broker.stored["T", 0].append(b"after")
+    broker.beats.clear()
+    broker.asked.clear()
+    await broker.start()
+    (message,) = await member.fetch(timeout=5)
+    assert message.body == b"after"
+    await message.ack()
+    assert tried <= 10
+    codes = [request.code for request in broker.asked]
+    assert codes.index(RequestCode.HEART_BEAT) < codes.index(RequestCode.PULL_MESSAGE)
+    assert len(member.queues) == 4
+
+
+async def test_members_have_time_to_come_back(mq: Client, broker: FakeBroker) -> None:
+    """Right after a broker's return it knows only those who were quick; their shares must not grow for that moment."""
+    broker.members = sorted([mq.client_id, "zzz"])
+    member = await started(mq)
+    assert [queue.queue_id for queue in member.queues] == [0, 1]
+    await broker.stop()
+    await asyncio.sleep(0.1)
+    broker.members = [mq.client_id]
+    await broker.start()
+    await until(lambda: broker.connections)
+    await tell_members(broker)
+    await asyncio.sleep(0.1)
+    broker.members = sorted([mq.client_id, "zzz"])
+    await asyncio.sleep(0.5)
+    assert [queue.queue_id for queue in member.queues] == [0, 1]
+    assert broker.count(RequestCode.QUERY_CONSUMER_OFFSET) == 2
+
+
+# Beginning and end
+
+
+async def test_close_waits_for_handlers(mq: Client, broker: FakeBroker) -> None:
+    broker.stored["T", 0] = [b"x"] * 4
+    finished: list[int] = []
+
+    async def slow(message: ConsumedMessage) -> None:
+        await asyncio.sleep(0.2)
+        finished.append(message.queue_offset)
+
+    async with mq.consumer("g", "T", from_where="first") as member:
+        run = asyncio.create_task(member.run(slow, concurrency=2))
+        await until(lambda: member._inbox.in_flight == 2)
+    await run
+    assert finished == [0, 1]
+    assert broker.offsets["g", "T", 0] == 2
+    with pytest.raises(StopAsyncIteration):
+        await anext(member)
+    assert await member.fetch() == []
+
+
+async def test_close_does_not_wait_for_what_nobody_works_on(mq: Client, broker: FakeBroker) -> None:
+    broker.stored["T", 0] = [b"x"]
+    begun = time.monotonic()
+    async with mq.consumer("g", "T", from_where="first") as member:
+        assert len(await member.fetch()) == 1
+    assert time.monotonic() - begun < 2
+    assert broker.offsets["g", "T", 0] == 0
+
+
+async def test_close_gives_up_on_handlers_that_hang(mq: Client, broker: FakeBroker) -> None:
+    broker.stored["T", 0] = [b"x"]
+    async with mq.consumer("g", "T", from_where="first", drain_timeout=0.2) as member:
+        run = asyncio.create_task(member.run(lambda _: asyncio.sleep(100), concurrency=1))
+        await until(lambda: member._inbox.in_flight == 1)
+    run.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await run
+    assert broker.offsets["g", "T", 0] == 0
+
+
+async def test_close_without_a_broker(mq: Client, broker: FakeBroker) -> None:
+    begun = time.monotonic()
+    async with mq.consumer("g", "T"):
+        await broker.stop()
+    assert time.monotonic() - begun < 3
+
+
+async def test_start_without_a_name_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(consumer, "START_TIMEOUT", 0.3)
+    async with Client("127.0.0.1:1") as mq, mq.consumer("g", "T") as member:
+        assert member.queues == []
+        assert await member.fetch(timeout=0.1) == []
+
+
+async def test_one_consumer_of_a_group_in_a_client(mq: Client, broker: FakeBroker) -> None:
+    member = await started(mq)
+    with pytest.raises(ClientError, match="already has a consumer"):
+        await mq.consumer("g", "T").start()
+    assert len(member.queues) == 4
+    await member.close()
+    again = await started(mq)
+    assert len(again.queues) == 4
+
+
+async def test_misuse(mq: Client, broker: FakeBroker) -> None:
+    member = mq.consumer("g", "T")
+    for call in (member.fetch(), anext(member), member.run(lambda _: asyncio.sleep(0), concurrency=1)):
+        with pytest.raises((ClientClosed, ExceptionGroup)):
+            await call
+    with pytest.raises(ClientError, match="group"):
+        mq.consumer("bad group", "T")
+    with pytest.raises(ClientError, match="at least one"):
+        mq.consumer("g", [])
+
+
+async def test_running_info(mq: Client, broker: FakeBroker) -> None:
+    await started(mq)
+    (connection,) = broker.connections
+    header = GetConsumerRunningInfo(consumer_group="g", client_id=mq.client_id)
+    answer = await connection.invoke(codec.request(RequestCode.GET_CONSUMER_RUNNING_INFO, header), 3)
+    assert answer.code == 0
+    assert b'"mqTable":{{"brokerName":"a","queueId":0,"topic":"T"}:{"commitOffset":0' in answer.body
+    header.consumer_group = "other"
+    answer = await connection.invoke(codec.request(RequestCode.GET_CONSUMER_RUNNING_INFO, header), 3)
+    assert answer.code == 1
+
+
+async def started(mq: Client, topic: str = "T", from_where: str = "last") -> Consumer:
+    member = mq.consumer("g", topic, from_where=from_where)  # type: ignore[arg-type]
+    await member.start()
+    return member
+
+
+async def tell_members(broker: FakeBroker) -> None:
+    """What a broker sends when a group's members change."""
+    for connection in broker.connections:
+        connection.send_oneway(Command(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, 0, fields={"consumerGroup": "g"}))

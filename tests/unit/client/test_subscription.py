@@ -1,0 +1,34 @@
+"""Subscriptions as brokers are told."""
+
+import pytest
+
+from rockmq.base.errors import ClientError
+from rockmq.client.subscription import subscription, subscriptions
+
+
+def test_tags_and_their_codes() -> None:
+    found = subscription("T", " TagA ||TagB|| ", 7)
+    assert found.sub_string == "TagA ||TagB||"
+    assert found.tags_set == ["TagA", "TagB"]
+    assert found.code_set == sorted([2598919, 2598920])
+    assert (found.sub_version, found.expression_type) == (7, "TAG")
+
+
+@pytest.mark.parametrize("expression", ["*", "", "  "])
+def test_everything(expression: str) -> None:
+    found = subscription("T", expression, 1)
+    assert (found.sub_string, found.tags_set, found.code_set) == ("*", [], [])
+
+
+@pytest.mark.parametrize("wanted", ["T", ["T"], {"T": "*"}])
+def test_the_retry_topic_comes_along(wanted: object) -> None:
+    assert sorted(subscriptions(wanted, "g", 1)) == ["%RETRY%g", "T"]  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "fault"),
+    [({}, "at least one topic"), ({"T": "||"}, "names no tag"), ({"bad topic": "*"}, "characters other than")],
+)
+def test_what_makes_no_sense(wanted: dict[str, str], fault: str) -> None:
+    with pytest.raises(ClientError, match=fault):
+        subscriptions(wanted, "g", 1)
