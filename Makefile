@@ -1,0 +1,49 @@
+# The few commands. `make demo` and `make test` work on a fresh machine: they set up what they need in .venv.
+
+BIN := .venv/bin
+CARGO := cd native && PATH="$(HOME)/.cargo/bin:$$PATH" PYO3_PYTHON="$(CURDIR)/$(BIN)/python" cargo
+
+.PHONY: help setup demo test check format interop bench clean
+
+help:
+	@echo "make setup     create .venv, build the native core, install everything (quick when nothing changed)"
+	@echo "make demo      200,000 orders through a server that is killed on the way, into Parquet, reconciled"
+	@echo "make test      checks, Rust tests and the whole Python suite"
+	@echo "make check     ruff, mypy, import contracts, rustfmt, clippy"
+	@echo "make format    let ruff and rustfmt rewrite the source"
+	@echo "make interop   only the tests against unmodified Apache clients and servers (Java and Maven)"
+	@echo "make bench     RockMQ beside Apache's broker, same load, same run (Java and Maven)"
+
+setup:
+	@scripts/setup.sh
+
+demo: setup
+	@$(BIN)/rockmq demo $(ARGS)
+
+# The Python suite comes last, so that its summary is the last thing to read.
+test: setup check
+	$(CARGO) test --quiet
+	$(BIN)/pytest $(ARGS)
+
+check: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --quiet --workspace --all-targets -- -D warnings
+
+format: setup
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+	$(CARGO) fmt --all
+
+interop: setup
+	$(BIN)/pytest tests/interop $(ARGS)
+
+bench: setup
+	$(BIN)/python -m benchmarks.macro $(ARGS)
+
+# What can be made again; the data of a server stays.
+clean:
+	rm -rf .venv .cache native/target .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
