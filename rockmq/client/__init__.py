@@ -1,12 +1,14 @@
 """The asyncio client.
 
-async with Client("127.0.0.1:9876") as mq:
-    async with mq.producer("orders-group") as producer:
-        receipt = await producer.send(Message("orders", b"...", tag="paid", keys=["42"]))
-    async with mq.consumer("billing", {"orders": "paid || refund"}) as consumer:
-        async for message in consumer:
-            async with message.process():
-                ...
+    async with Client("127.0.0.1:9876") as mq:
+        async with mq.producer("orders-group") as producer:
+            receipt = await producer.send(Message("orders", b"...", tag="paid", keys=["42"]))
+        async with mq.consumer("billing", {"orders": "paid || refund"}) as consumer:
+            async for message in consumer:
+                async with message.process():
+                    ...
+
+Not built yet: transactions, ordered and broadcast consumption, pop, SQL92 filters, static topics, access keys and TLS.
 """
 
 from rockmq.base.errors import (

@@ -15,7 +15,7 @@ from typing import Protocol
 
 from rockmq.base import address
 from rockmq.base.clock import Clock
-from rockmq.base.errors import ClientClosed, ClientError, RemotingError, RequestTimeout, ResponseError
+from rockmq.base.errors import ClientClosed, ClientError, RemotingError, RequestTimeout, ResponseError, RockMQError
 from rockmq.base.tasks import Tasks
 from rockmq.client.channel import Channel
 from rockmq.client.in_flight import InFlight
@@ -227,7 +227,7 @@ class Instance:
     async def _beat(self, to: str) -> None:
         try:
             await self.remoting.ask(to, self._heartbeat(), API_TIMEOUT)
-        except (RemotingError, ResponseError) as error:
+        except RockMQError as error:
             if isinstance(error, RequestTimeout):
                 self.remoting.disconnect(to)  # perhaps the other end is gone without a word
             self._unbeaten(to, error)

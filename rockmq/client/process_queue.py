@@ -112,6 +112,8 @@ class Cache:
         """The queue is no longer ours; called before it is marked as dropped."""
         self.messages -= process_queue.count
         self.bytes -= process_queue.bytes
+        if process_queue in self._waiting:
+            self._wake(process_queue)
         self._wake_all()
 
     def _wake_all(self) -> None:

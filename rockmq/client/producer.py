@@ -269,14 +269,14 @@ class Producer:
                 fields[_RECONSUME_TIMES] = times
             if (most := carried.pop(names.MAX_RECONSUME_TIMES, None)) is not None:
                 fields[_MAX_RECONSUME_TIMES] = most
-        sys_flag = 0
         if len(body) >= self._compress_from and self._compression is not None:
             smaller = compress(self._compression, body, COMPRESSION_LEVEL)
             if len(smaller) < len(body):
-                body, sys_flag = smaller, self._compression.flags
-        fields[_SYS_FLAG] = str(int(sys_flag))
+                body = smaller
+                fields[_SYS_FLAG] = str(int(self._compression.flags))
         fields[_BORN] = str(self._instance.clock.now_ms())
-        fields[_FLAG] = str(message.flag)
+        if message.flag:
+            fields[_FLAG] = str(message.flag)
         fields[_PROPERTIES] = _text(carried).decode()
         return Sending(
             sender, RequestCode.SEND_MESSAGE_V2, message.topic, fields, body, msg_id, choose,

@@ -9,11 +9,12 @@ that are Java clients:
 """
 
 import asyncio
+import contextlib
 import logging
 import random
 from collections.abc import Awaitable, Callable, Collection, Mapping
 
-from rockmq.base.errors import RemotingError, ResponseError, RockMQError, RouteNotFound
+from rockmq.base.errors import RemotingError, RockMQError, RouteNotFound
 from rockmq.client import allocate
 from rockmq.client.instance import Instance
 from rockmq.client.offsets import Offsets
@@ -62,6 +63,7 @@ class Rebalancer:
         self._wanted = asyncio.Event()
         self._not_before = 0.0
         self._missing = Backoff(UNSETTLED_SECONDS, PERIOD_SECONDS)
+        self._unknown: set[str] = set()
         self.settled = asyncio.Event()
         """Set when a round first got through for every topic that exists."""
         self.queues: dict[MessageQueue, ProcessQueue] = {}
@@ -82,13 +84,15 @@ class Rebalancer:
             while (wait := self._not_before - loop.time()) > 0:  # noqa: ASYNC110
                 await asyncio.sleep(wait)
             self._wanted.clear()
-            pause = await self._round()
             try:
+                pause = await self._round()
+            except Exception:  # without rounds a consumer stands still and nobody knows
+                log.exception("sharing the queues of group %s failed, trying again", self._group)
+                pause = UNSETTLED_SECONDS
+            self._not_before = max(self._not_before, loop.time() + GAP_SECONDS)
+            with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause):
                     await self._wanted.wait()
-                await asyncio.sleep(GAP_SECONDS)
-            except TimeoutError:
-                pass
 
     async def _round(self) -> float:
         """Make the queues ours that should be; seconds until the next round when nothing happens before."""
@@ -103,13 +107,11 @@ class Rebalancer:
                 missing = True
                 if not topics.is_retry(topic) and self._missing.fresh:
                     log.warning("waiting for the topic to exist: %s", error)
-            except (RemotingError, ResponseError) as error:
-                failed = True
-                log.log(logging.WARNING if self.settled.is_set() else logging.INFO, "queues of %s stay as they are: %s",
-                        topic, error)  # fmt: skip
             except RockMQError as error:
                 failed = True
-                log.error("queues of %s stay as they are: %s", topic, error)
+                self._complain(topic, error)
+            else:
+                self._unknown.discard(topic)
         company = any(len(ids) > 1 for ids in members.values())
         failed |= not await self._apply(shares, company)
         if failed:
@@ -119,6 +121,13 @@ class Rebalancer:
             return self._missing.pause()
         self._missing.reset()
         return PERIOD_SECONDS
+
+    def _complain(self, topic: str, error: RockMQError) -> None:
+        """The first of a row of errors is told; before the group is settled they are part of its beginning."""
+        if topic not in self._unknown:
+            self._unknown.add(topic)
+            level = logging.WARNING if self.settled.is_set() else logging.INFO
+            log.log(level, "queues of %s stay as they are, trying again: %s", topic, error)
 
     async def _share(self, route: TopicRoute, members: dict[str, list[str]]) -> list[MessageQueue]:
         addresses = sorted(route.masters() or route.all_addresses())

@@ -341,7 +341,7 @@ class Sender:
         now = self.loop.time()
         self._sweep, self._sweep_at = None, float("inf")
         expired = [sending for sending in self._active if sending.deadline <= now]
-        for sending in expired:
+        for sending in sorted(expired, key=lambda each: each.deadline):
             sending.expire()
         if expired:
             self.instance.heartbeat_soon()  # which finds out whether the connection is dead

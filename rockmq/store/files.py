@@ -7,7 +7,6 @@ from pathlib import Path
 
 from rockmq.base.errors import ConfigError
 
-
 _held: set[tuple[int, int]] = set()
 """(device, inode) of the lock files this process holds."""
 

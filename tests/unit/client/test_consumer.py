@@ -89,19 +89,29 @@ async def test_the_offset_waits_for_what_is_not_finished(mq: Client, broker: Fak
 
 
 async def test_pulls_commit_too(mq: Client, broker: FakeBroker) -> None:
-    broker.stored["T", 0] = [b"x"]
+    acknowledged = asyncio.Event()
+
+    async def second(request: Command) -> Command:
+        await acknowledged.wait()
+        return pulled(request, 1, [record("T", 0, 1, b"x")], 2)
+
+    def answer(header: Pull, request: Command, connection: Connection) -> object:
+        if header.topic != "T" or header.queue_id or header.queue_offset > 1:
+            return "silence"
+        return second(request) if header.queue_offset else pulled(request, 0, [record("T", 0, 0, b"x")], 1)
+
+    broker.on_pull = answer
     async with mq.consumer("g", "T", from_where="first") as member:
         (message,) = await member.fetch()
         await message.ack()
-        broker.offsets["g", "T", 1] = 7
-    committed = [header for header in topic_pulls(broker) if header.sys_flag & 1]
-    assert all(header.commit_offset > 0 for header in committed)
+        acknowledged.set()
+        await until(lambda: any(header.queue_offset == 2 for header in topic_pulls(broker)))
+        pulls = [header for header in topic_pulls(broker) if header.queue_id == 0]
+        assert [(header.sys_flag & 1, header.commit_offset) for header in pulls] == [(0, 0), (0, 0), (1, 1)]
 
 
 @pytest.mark.parametrize(("stored", "from_where", "start"), [(3, "last", 3), (None, "last", 5), (None, "first", 0)])
-async def test_where_a_group_begins(
-    mq: Client, broker: FakeBroker, stored: int | None, from_where: str, start: int
-) -> None:
+async def test_where_a_group_begins(mq: Client, broker: FakeBroker, stored: int | None, from_where: str, start: int) -> None:
     broker.stored["T", 0] = [b"x"] * 5
     if stored is not None:
         broker.offsets["g", "T", 0] = stored
@@ -192,7 +202,7 @@ async def test_answers_that_make_no_sense_are_survived(mq: Client, broker: FakeB
     broker.stored["T", 0] = [b"x", b"y"]
     broker.on_pull = answer
     async with mq.consumer("g", "T", from_where="first") as member:
-        bodies = set()
+        bodies: set[bytes] = set()
         async with asyncio.timeout(20):
             while bodies != {b"x", b"y"}:
                 for message in await member.fetch():

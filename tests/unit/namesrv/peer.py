@@ -50,7 +50,7 @@ class Peer:
     async def until_gone(self, topic: str = "T") -> None:
         """Return when the topic has no route any more."""
         async with asyncio.timeout(5):
-            while (await self.route(topic)).code == ResponseCode.SUCCESS:  # noqa: ASYNC110  # the event is in the server
+            while (await self.route(topic)).code == ResponseCode.SUCCESS:  # the event is in the server
                 await asyncio.sleep(0.01)
 
 
