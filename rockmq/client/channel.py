@@ -5,7 +5,6 @@ A send costs no task and no timer here: `start` gives a plain future, and who wa
 
 import asyncio
 
-from rockmq.base.errors import ConnectionLost
 from rockmq.protocol.codec import Command
 from rockmq.remoting.connection import Connection
 
@@ -31,18 +30,13 @@ class Channel:
 
         Who stops waiting must `forget` the request.
         """
-        connection = self.connection
-        if connection.lost or connection.transport.is_closing():
-            raise ConnectionLost(f"the connection to {connection.peer} is closed")
-        opaque = request.opaque = connection._next_opaque()
-        future: asyncio.Future[Command] = self._loop.create_future()
-        connection._pending[opaque] = future
+        future = self.connection.expect(request)
         self._add(request.encode())
         return future
 
     def forget(self, opaque: int) -> None:
         """Drop the answer of this request should it come."""
-        self.connection._pending.pop(opaque, None)
+        self.connection.forget(opaque)
 
     def _add(self, frame: bytes) -> None:
         if not self._frames:

@@ -172,7 +172,8 @@ class Connection(asyncio.Protocol):
 
         Raises ConnectionLost, RequestTimeout.
         """
-        future = self._send_request(request)
+        future = self.expect(request)
+        self.write(request.encode())
         try:
             async with asyncio.timeout(timeout):
                 return await future
@@ -180,16 +181,23 @@ class Connection(asyncio.Protocol):
             text = f"no answer from {self.peer} to {name_of(request.code)} within {timeout:.2g} s"
             raise RequestTimeout(text) from None
         finally:
-            self._pending.pop(request.opaque, None)
+            self.forget(request.opaque)
 
-    def _send_request(self, request: Command) -> "asyncio.Future[Command]":
+    def expect(self, request: Command) -> "asyncio.Future[Command]":
+        """Number a request that the caller is about to write, and give the future of its response.
+
+        Raises ConnectionLost. Whoever stops waiting calls `forget`.
+        """
         if self.lost or self.transport.is_closing():
             raise ConnectionLost(f"the connection to {self.peer} is closed")
         request.opaque = self._next_opaque()
         future: asyncio.Future[Command] = asyncio.get_running_loop().create_future()
         self._pending[request.opaque] = future
-        self.write(request.encode())
         return future
+
+    def forget(self, opaque: int) -> None:
+        """Drop the response to a request should it come."""
+        self._pending.pop(opaque, None)
 
     def send_oneway(self, request: Command) -> None:
         """Send a request that is never answered; nothing happens when the connection is gone."""

@@ -39,6 +39,7 @@ class RemotingServer:
         self._backlog = backlog
         self._servers: list[asyncio.Server] = []
         self._tasks = Tasks()
+        self._closing = False
         self.connections: set[Connection] = set()
 
     async def bind(self) -> None:
@@ -74,6 +75,10 @@ class RemotingServer:
         return int(self._servers[0].sockets[0].getsockname()[1])
 
     def _opened(self, connection: Connection) -> None:
+        if self._closing:
+            # Accepted by the kernel before it stopped listening; nobody would serve it or close it.
+            connection.transport.abort()
+            return
         if len(self.connections) >= self._connections_max:
             log.warning("refusing %s: %d connections are open, the bound", connection.peer, len(self.connections))
             connection.transport.abort()
@@ -98,6 +103,7 @@ class RemotingServer:
 
     async def close(self) -> None:
         """Stop listening, then close every connection."""
+        self._closing = True
         await self._tasks.close()
         for server in self._servers:
             server.close()

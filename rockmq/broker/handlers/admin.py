@@ -53,7 +53,7 @@ class AdminHandlers:
             raise Refusal(ResponseCode.INVALID_PARAMETER, fault)
         identity = self._options.identity
         own = (identity.broker_name, identity.broker_cluster_name)
-        if (topics.is_system(header.topic) and header.topic != topics.TEMPLATE) or header.topic in own:
+        if topics.is_system(header.topic) or header.topic in own:
             remark = f"the topic {header.topic} belongs to the system and can't be changed"
             raise Refusal(ResponseCode.INVALID_PARAMETER, remark)
         for name, value in (("readQueueNums", header.read_queue_nums), ("writeQueueNums", header.write_queue_nums)):
