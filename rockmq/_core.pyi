@@ -86,7 +86,10 @@ class Store:
         cluster: str,
     ) -> None: ...
     def files(self) -> list[tuple[int, int]]:
-        """(first position, store timestamp of its first record, or -1 when that isn't a valid record) of each log file."""
+        """(first position, store timestamp of its first record, or -1 when that isn't a valid record) of each log file.
+
+        A file made ahead by `prepare_next_file` isn't among them before it is used.
+        """
     def recover(self, start: int, check_crc: bool) -> tuple[int, int]:
         """Find the end of the log by scanning from `start` (a file's first position), and make the queues agree with it.
 
@@ -94,13 +97,23 @@ class Store:
         record that isn't whole: wrong magic, size, position or CRC. What lies behind is removed from disk: log bytes are
         zeroed, later log files deleted, queue entries at or behind the end zeroed. Returns (end position, records seen).
         Releases the GIL.
+
+        An entry that is there already keeps its tags code. Entries that point below `start` are trusted, the others
+        follow the scan, and a queue ends behind the record of it that was put last. A hole gets pre-blank entries.
+        Once per store: StoreError the second time, ValueError when `start` is no file's first position.
         """
     def close(self) -> None:
-        """Flush log and queues, drop the maps, delete a prepared file that was never used. Idempotent."""
+        """Flush log and queues, drop the maps, delete a prepared file that was never used. Idempotent.
+
+        Slices stay readable. A flush that fails is raised after all else is closed. Releases the GIL.
+        """
 
     # What the lane may do by itself
     def set_ordinary(self, topic: str, write_queues: int, multi_tag: bool) -> None:
-        """Let lanes append plain messages of `topic` to queues 0 … write_queues - 1 without asking."""
+        """Let lanes append plain messages of `topic` to queues 0 … write_queues - 1 without asking.
+
+        Topics that start with %RETRY% or %DLQ% are never ordinary. ValueError for a topic that can't name a directory.
+        """
     def clear_ordinary(self, topic: str) -> None: ...
     def set_writable(self, writable: bool) -> None:
         """False makes every lane hand all sends to Python, and `append` raise StoreError."""
@@ -124,7 +137,9 @@ class Store:
         """Append one record as given: (position, size, queue offset, whether the queue is watched).
 
         V2 when the topic is over 127 bytes; host bits of sysFlag are set here. Prepared and rollback records (sysFlag bits
-        0xC = 4 or 12) get queue offset 0 and no queue entry. Properties are stored as given.
+        0xC = 4 or 12) get queue offset 0 and no queue entry. Properties are stored as given; they may not end in a zero
+        byte, which is how recovery knows a torn record. ValueError names a bad argument, StoreError a file; nothing is
+        appended then. The body's size isn't checked against `max_message_size`, only against the file's.
         """
     def append_batch(
         self,
@@ -155,15 +170,25 @@ class Store:
     def appended(self) -> tuple[int, int]:
         """(messages, bytes) appended since the store was opened."""
     def flush(self) -> int:
-        """Force the log to disk up to where it was on entry and return that position. Releases the GIL; one caller at a time."""
+        """Force the log to disk up to where it was on entry and return that position.
+
+        Releases the GIL; one caller at a time. After one failure every later call fails: the kernel may have
+        dropped the pages that it couldn't write.
+        """
     def flush_queues(self, force: bool) -> tuple[int, int]:
         """Write queue entries held in memory to their files (and fsync them when `force`): (position, store timestamp)
-        such that the queue entries of all records below that position are written. Releases the GIL; one caller at a time.
+        such that the queue entries of all records below that position are written. The timestamp is that of the last
+        record below, 0 when recovery has seen none. Releases the GIL; one caller at a time. What failed is tried again
+        by the next call. Also lets go of the tails of queues that have been idle for 8 calls, so call it about every
+        second.
         """
     def prepare_next_file(self) -> bool:
         """Create and map the file behind the last one if it isn't there; True when it was made. Releases the GIL."""
     def delete_files_below(self, position: int) -> list[str]:
-        """Delete log files that end at or below `position` (never the last), raise queue minima to match; their paths."""
+        """Delete log files that end at or below `position` (never the last), raise queue minima to match; their paths.
+
+        Queue files wholly below their queue's minimum are deleted too. Releases the GIL.
+        """
 
     # Reading
     def queues(self) -> list[tuple[str, int, int, int]]:
@@ -171,7 +196,9 @@ class Store:
     def queue_bounds(self, topic: str, queue_id: int) -> tuple[int, int] | None:
         """(min offset, max offset = next offset to be written), None when the queue doesn't exist."""
     def delete_queues(self, topic: str) -> None:
-        """Forget the queues of `topic` and delete their files."""
+        """Forget the queues of `topic` and delete their files. Its records stay in the log: a recovery that scans them puts
+        them into queues again, until a newer life of the topic has taken the same offsets. Releases the GIL.
+        """
     def get(
         self,
         topic: str,
@@ -187,17 +214,21 @@ class Store:
         Only records that end at or below position `limit` are seen; the first one behind it is the queue's end for this
         call. At most `count_max` messages and `bytes_max` bytes, but always one message. `tag_codes` are Java hash codes
         of tags, None takes everything. At most max(800, count_max) entries are examined. Status values are those of
-        `rockmq.store.GetStatus`. Neighbouring records come as one buffer; short runs are copied together, long ones are
-        slices of the mapped file.
+        `rockmq.store.GetStatus`. Neighbouring records come as one buffer; short runs are copied together, long ones (from
+        16 KiB) are slices of the mapped file. The max offset returned is the queue's end for this call. Entries without a
+        record (pre-blank, zero, or pointing at something else) are passed over like removed messages.
         """
     def read(self, position: int) -> bytes | None:
         """The whole record at `position`, None when there is none (checked: magic, size, embedded position)."""
     def store_timestamp(self, topic: str, queue_id: int, offset: int) -> int:
         """When the message was stored; -1 when it isn't there."""
     def offset_by_time(self, topic: str, queue_id: int, timestamp: int, upper: bool) -> int:
-        """The queue offset for a time, by `rockmq` spec of Apache 5.x `BoundaryType` LOWER (upper=False) or UPPER; 0 without a queue."""
+        """The queue offset for a time by the rules of Apache 5.x: LOWER (upper=False) is the first message stored at or
+        after it, or the queue's end; UPPER the last one stored at or before it, or the queue's beginning; 0 without a queue.
+        """
     def watch(self, topic: str, queue_id: int) -> None:
-        """Report this queue's next arrival once (in `Fed` or by `append`); reporting ends the watch."""
+        """Report this queue's next arrival once (in `Fed` or by `append`); reporting ends the watch. The queue needn't
+        exist yet, and doesn't begin to by this."""
 
 @final
 class Lane:
@@ -212,7 +243,10 @@ class Lane:
 
     def __init__(self, store: Store | None, peer: bytes, frame_size_max: int) -> None: ...
     def feed(self, chunk: Buffer, now: int) -> Fed:
-        """Take what arrived. After a reason to close was returned every later call returns it again."""
+        """Take what arrived. After a reason to close was returned every later call returns it again.
+
+        A mutable chunk may be used again as soon as this returns.
+        """
     @property
     def buffered(self) -> int:
         """Bytes of an unfinished frame held."""
@@ -234,7 +268,9 @@ def decode_columns(data: Buffer) -> dict[str, bytes | Text]:
     """Stored records as Arrow buffers, native byte order.
 
     int64: queueOffset, commitLogOffset, bornTimestamp, storeTimestamp (ms); int32: queueId, flag, sysFlag, reconsumeTimes.
-    Text: topic, msgId (UNIQ_KEY, else the offset id), keys, tags, shardingKey (null when absent), bornHost ("ip:port"),
-    body (as stored, may be compressed: see sysFlag). The properties map: `propertiesOffsets` (int32, n + 1) over
-    `propertiesKeys` and `propertiesValues` (Text). `rows` is the number of rows as 8 bytes. ValueError as decode_records.
+    Text: topic, msgId (UNIQ_KEY, else the offset id), keys, tags, shardingKey (null when absent), bornHost ("ip:port",
+    "[ip]:port" for IPv6), body (as stored, may be compressed: see sysFlag). Bytes that aren't UTF-8 are replaced, except in
+    the body. Of a property that comes twice the last value counts. The properties map: `propertiesOffsets` (int32, n + 1)
+    over `propertiesKeys` and `propertiesValues` (Text). `rows` is the number of rows as 8 bytes. ValueError as
+    decode_records.
     """

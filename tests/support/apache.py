@@ -31,7 +31,7 @@ CLUSTER = "ApacheCluster"
 REPOSITORY = Path(__file__).resolve().parents[2]
 CACHE = REPOSITORY / ".cache" / "apache"
 PROGRAMS = Path(__file__).parent / "java"
-START_TIMEOUT_S = 90
+START_TIMEOUT_S = 180
 
 _GROUP = "org.apache.rocketmq"
 _SERVER_ARTIFACTS = ("rocketmq-namesrv", "rocketmq-broker", "rocketmq-tools")

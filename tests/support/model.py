@@ -9,7 +9,22 @@ import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
-LANGUAGES = "JAVA CPP DOTNET PYTHON DELPHI ERLANG RUBY OTHER HTTP GO PHP OMS RUST NODE_JS".split()
+LANGUAGES = [
+    "JAVA",
+    "CPP",
+    "DOTNET",
+    "PYTHON",
+    "DELPHI",
+    "ERLANG",
+    "RUBY",
+    "OTHER",
+    "HTTP",
+    "GO",
+    "PHP",
+    "OMS",
+    "RUST",
+    "NODE_JS",
+]
 V1, V2, BLANK = -626843481, -626843477, -875286124
 FOUND, NO_MATCHED, REMOVING, FOUND_NULL, OVERFLOW_BADLY, OVERFLOW_ONE, TOO_SMALL, NO_QUEUE, NO_MESSAGE = range(9)
 

@@ -76,8 +76,11 @@ pub fn columns<'py>(py: Python<'py>, data: &[u8]) -> PyResult<Bound<'py, PyDict>
     columns.into_dict(py)
 }
 
-struct Columns {
+struct Columns<'d> {
     rows: u64,
+    /// The properties of the row at hand, and the host whose address was written last: memory to use again.
+    items: Vec<(&'d [u8], &'d [u8])>,
+    host: (&'d [u8], String),
     longs: [(&'static str, Vec<u8>); 4],
     ints: [(&'static str, Vec<u8>); 4],
     topic: TextColumn,
@@ -92,11 +95,13 @@ struct Columns {
     property_values: TextColumn,
 }
 
-impl Columns {
+impl<'d> Columns<'d> {
     fn new() -> Self {
         let numbers = |name| (name, Vec::new());
         Self {
             rows: 0,
+            items: Vec::new(),
+            host: (b"", String::new()),
             longs: ["queueOffset", "commitLogOffset", "bornTimestamp", "storeTimestamp"].map(numbers),
             ints: ["queueId", "flag", "sysFlag", "reconsumeTimes"].map(numbers),
             topic: TextColumn::new(),
@@ -112,7 +117,7 @@ impl Columns {
         }
     }
 
-    fn push(&mut self, record: &Record<'_>) -> Result<()> {
+    fn push(&mut self, record: &Record<'d>) -> Result<()> {
         self.rows += 1;
         let longs = [record.queue_offset, record.position, record.born_timestamp, record.store_timestamp];
         for ((_, column), number) in self.longs.iter_mut().zip(longs) {
@@ -124,14 +129,17 @@ impl Columns {
         }
         self.topic.text(record.topic)?;
         self.body.push(Some(record.body))?;
-        self.born_host.push(Some(address(record.born_host).as_bytes()))?;
+        if self.host.0 != record.born_host {
+            self.host = (record.born_host, address(record.born_host));
+        }
+        self.born_host.push(Some(self.host.1.as_bytes()))?;
         self.push_properties(record)
     }
 
-    fn push_properties(&mut self, record: &Record<'_>) -> Result<()> {
-        let items = last_values(record.properties);
+    fn push_properties(&mut self, record: &Record<'d>) -> Result<()> {
+        last_values(record.properties, &mut self.items);
         let (mut unique_key, mut keys, mut tags, mut sharding_key) = (None, None, None, None);
-        for &(name, value) in &items {
+        for &(name, value) in &self.items {
             match name {
                 b"UNIQ_KEY" => unique_key = Some(value),
                 b"KEYS" => keys = Some(value),
@@ -233,8 +241,8 @@ impl TextColumn {
 }
 
 /// Properties in the order of their first coming, with the value that came last.
-fn last_values(text: &[u8]) -> Vec<(&[u8], &[u8])> {
-    let mut values: Vec<(&[u8], &[u8])> = Vec::with_capacity(16);
+fn last_values<'d>(text: &'d [u8], values: &mut Vec<(&'d [u8], &'d [u8])>) {
+    values.clear();
     let mut places: HashMap<&[u8], usize> = HashMap::new();
     for (name, value) in properties::items(text) {
         let place = if values.len() <= LINEAR_MAX {
@@ -255,7 +263,6 @@ fn last_values(text: &[u8]) -> Vec<(&[u8], &[u8])> {
             }
         }
     }
-    values
 }
 
 /// A host as "ip:port", "[ip]:port" for IPv6.

@@ -11,9 +11,7 @@
 //! ```
 //! A length of zero means null. A key may come twice; the last one counts (Java writes signed requests that way).
 
-use std::borrow::Cow;
-
-use crate::json::{self, Scanner, Text};
+use crate::json::{self, Piece, Scanner};
 
 pub const JSON: u8 = 0;
 pub const ROCKETMQ: u8 = 1;
@@ -33,58 +31,85 @@ pub const LANGUAGES: [&str; 14] = [
 ];
 const OTHER: u8 = 7;
 
-/// A send has 14 fields, the most frequent of all requests and nearly the longest.
-const FIELDS_USUAL: usize = 16;
+/// What a connection keeps for its next header.
+const FIELDS_KEPT: usize = 256;
+const ARENA_KEPT: usize = 16 << 10;
 
-#[derive(Debug, Default, PartialEq, Eq)]
-pub struct Header<'a> {
+/// What a header says; its texts stand in the bytes it was read from.
+#[derive(Debug, Default)]
+pub struct Header {
     pub code: i32,
     pub language: u8,
     pub version: i32,
     pub opaque: i32,
     pub flag: i32,
     pub serializer: u8,
-    pub remark: Option<Text<'a>>,
+    remark: Option<Piece>,
     /// In the order of arrival, repeated keys included; a value of None takes the key out again.
-    pub fields: Vec<(Text<'a>, Option<Text<'a>>)>,
+    fields: Vec<(Piece, Option<Piece>)>,
+    /// Texts that had escapes.
+    arena: Vec<u8>,
 }
 
-impl<'a> Header<'a> {
-    /// Read `text` into this header, whose field list is used again. The error tells why it is no header.
-    pub fn read(&mut self, serializer: u8, text: &'a [u8]) -> Result<(), String> {
+impl Header {
+    /// Read `text` into this header, using its memory again. The error tells why it is no header.
+    pub fn read(&mut self, serializer: u8, text: &[u8]) -> Result<(), String> {
         self.serializer = serializer;
         self.remark = None;
         self.fields.clear();
-        self.fields.reserve(FIELDS_USUAL);
+        self.arena.clear();
         match serializer {
             JSON => self.read_json(text),
             _ => self.read_binary(text),
         }
     }
 
-    fn read_json(&mut self, text: &'a [u8]) -> Result<(), String> {
-        (self.code, self.language, self.version, self.opaque, self.flag) = (0, OTHER, 0, 0, 0);
-        let mut scanner = Scanner::new(text);
+    /// Give memory back that an unusual header took.
+    pub fn shrink(&mut self) {
+        if self.fields.capacity() > FIELDS_KEPT || self.arena.capacity() > ARENA_KEPT {
+            *self = Self::default();
+        }
+    }
+
+    /// The remark, given the text that was read.
+    pub fn remark<'t>(&'t self, text: &'t [u8]) -> Option<&'t [u8]> {
+        self.remark.map(|piece| piece.of(text, &self.arena))
+    }
+
+    /// The fields, given the text that was read.
+    #[inline]
+    pub fn fields<'t>(&'t self, text: &'t [u8]) -> impl Iterator<Item = (&'t [u8], Option<&'t [u8]>)> {
+        let arena = &self.arena[..];
+        self.fields.iter().map(move |(key, value)| (key.of(text, arena), value.map(|value| value.of(text, arena))))
+    }
+
+    fn read_json(&mut self, text: &[u8]) -> Result<(), String> {
+        let Self { code, language, version, opaque, flag, remark, fields, arena, .. } = self;
+        (*code, *language, *version, *opaque, *flag) = (0, OTHER, 0, 0, 0);
+        let mut scanner = Scanner::new(text, arena);
         scanner.object(|scanner, key| {
-            match &*key {
+            match scanner.bytes(key) {
                 b"extFields" => {
-                    self.fields.clear();
+                    fields.clear();
                     if scanner.is_object() {
                         scanner.object(|scanner, key| {
                             let value = scanner.scalar()?;
-                            self.fields.push((key, value));
+                            fields.push((key, value));
                             Ok(())
                         })?;
                     } else {
                         scanner.scalar()?;
                     }
                 }
-                b"remark" => self.remark = scanner.scalar()?,
-                b"language" => self.language = language(scanner.scalar()?.as_deref()),
-                b"code" => self.code = number("code", scanner)?,
-                b"version" => self.version = number("version", scanner)?,
-                b"opaque" => self.opaque = number("opaque", scanner)?,
-                b"flag" => self.flag = number("flag", scanner)?,
+                b"remark" => *remark = scanner.scalar()?,
+                b"language" => {
+                    let name = scanner.scalar()?;
+                    *language = language_of(name.map(|name| scanner.bytes(name)));
+                }
+                b"code" => *code = number("code", scanner)?,
+                b"version" => *version = number("version", scanner)?,
+                b"opaque" => *opaque = number("opaque", scanner)?,
+                b"flag" => *flag = number("flag", scanner)?,
                 _ => drop(scanner.scalar()?),
             }
             Ok(())
@@ -92,7 +117,7 @@ impl<'a> Header<'a> {
         scanner.end()
     }
 
-    fn read_binary(&mut self, text: &'a [u8]) -> Result<(), String> {
+    fn read_binary(&mut self, text: &[u8]) -> Result<(), String> {
         let mut reader = Reader { text, at: 0 };
         self.code = i32::from(i16::from_be_bytes(reader.array("code")?));
         let [language] = reader.array("language")?;
@@ -100,39 +125,41 @@ impl<'a> Header<'a> {
         self.version = i32::from(i16::from_be_bytes(reader.array("version")?));
         self.opaque = i32::from_be_bytes(reader.array("opaque")?);
         self.flag = i32::from_be_bytes(reader.array("flag")?);
-        self.remark = reader.long_text("remark")?;
+        let remark = reader.long_text("remark")?;
+        self.remark = (remark > 0).then(|| Piece::plain(reader.at - remark, remark));
         let length = i32::from_be_bytes(reader.array("extFields")?);
         let left = text.len() - reader.at;
         if length < 0 || length as usize != left {
             return Err(format!("extFields length {length} is not {left}, what the header length leaves"));
         }
-        let mut rest = &text[reader.at..];
-        while !rest.is_empty() {
-            let Some((key, value, behind)) = entry(rest) else {
-                reader.at = text.len() - rest.len();
+        let mut at = reader.at;
+        while at < text.len() {
+            let Some((key, value)) = entry(&text[at..]) else {
+                reader.at = at;
                 return Err(reader.entry_error());
             };
-            rest = behind;
-            if !key.is_empty() {
-                self.fields.push((Cow::Borrowed(key), (!value.is_empty()).then_some(Cow::Borrowed(value))));
+            let value_at = at + 2 + key + 4;
+            if key > 0 {
+                self.fields.push((Piece::plain(at + 2, key), (value > 0).then(|| Piece::plain(value_at, value))));
             }
+            at = value_at + value;
         }
         Ok(())
     }
 }
 
-/// The entry that `rest` starts with: key, value, and what is behind it.
+/// The sizes of key and value of the entry that `rest` starts with.
 #[inline]
-fn entry(rest: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
-    let (size, rest) = rest.split_first_chunk()?;
+fn entry(rest: &[u8]) -> Option<(usize, usize)> {
+    let (size, behind) = rest.split_first_chunk()?;
     // A negative length becomes one that no header has.
-    let (key, rest) = rest.split_at_checked(i16::from_be_bytes(*size) as usize)?;
-    let (size, rest) = rest.split_first_chunk()?;
-    let (value, rest) = rest.split_at_checked(i32::from_be_bytes(*size) as usize)?;
-    Some((key, value, rest))
+    let key = i16::from_be_bytes(*size) as usize;
+    let (size, behind) = behind.get(key..)?.split_first_chunk()?;
+    let value = i32::from_be_bytes(*size) as usize;
+    (value <= behind.len()).then_some((key, value))
 }
 
-fn language(name: Option<&[u8]>) -> u8 {
+fn language_of(name: Option<&[u8]>) -> u8 {
     let Some(name) = name else { return OTHER };
     let ordinal = match LANGUAGES.iter().position(|language| language.as_bytes() == name) {
         Some(ordinal) => ordinal as i64,
@@ -147,8 +174,9 @@ fn language(name: Option<&[u8]>) -> u8 {
 }
 
 fn number(name: &str, scanner: &mut Scanner<'_>) -> Result<i32, String> {
-    let Some(text) = scanner.scalar()? else { return Ok(0) };
-    let value = integer(&text).and_then(|value| i32::try_from(value).ok());
+    let Some(piece) = scanner.scalar()? else { return Ok(0) };
+    let text = scanner.bytes(piece);
+    let value = integer(text).and_then(|value| i32::try_from(value).ok());
     value.ok_or_else(|| {
         format!("{name} '{}' is not a 32-bit integer", String::from_utf8_lossy(&text[..text.len().min(40)]))
     })
@@ -190,7 +218,8 @@ impl<'a> Reader<'a> {
         self.bytes(name, N).map(|bytes| bytes.try_into().unwrap_or([0; N]))
     }
 
-    fn long_text(&mut self, name: &str) -> Result<Option<Text<'a>>, String> {
+    /// The size of a text that was passed over.
+    fn long_text(&mut self, name: &str) -> Result<usize, String> {
         let length = i32::from_be_bytes(self.array(name)?);
         self.text(name, length)
     }
@@ -206,10 +235,9 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn text(&mut self, name: &str, length: i32) -> Result<Option<Text<'a>>, String> {
+    fn text(&mut self, name: &str, length: i32) -> Result<usize, String> {
         match usize::try_from(length) {
-            Ok(0) => Ok(None),
-            Ok(length) => self.bytes(name, length).map(|bytes| Some(Cow::Borrowed(bytes))),
+            Ok(length) => self.bytes(name, length).map(|_| length),
             Err(_) => Err(format!("{name} length {length} is negative")),
         }
     }
@@ -340,8 +368,8 @@ mod tests {
         header.read(serializer, &out).unwrap();
         assert_eq!((header.code, header.opaque, header.flag, header.version), (17, -5, 1, 479));
         assert_eq!(LANGUAGES[header.language as usize], "PYTHON");
-        assert_eq!(header.remark.as_deref(), Some("no \"route\"".as_bytes()));
-        let read: Vec<_> = header.fields.iter().map(|(key, value)| (&**key, value.as_deref().unwrap())).collect();
+        assert_eq!(header.remark(&out), Some("no \"route\"".as_bytes()));
+        let read: Vec<_> = header.fields(&out).map(|(key, value)| (key, value.unwrap())).collect();
         assert_eq!(read, fields);
         // No cut of a header is a header, and none panics.
         for end in 0..out.len() {

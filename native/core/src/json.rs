@@ -4,9 +4,35 @@
 //! copies only strings that hold escapes. Anything nested deeper is passed over, to a bound. It is lenient where the Java
 //! peer's parser is: control characters may stand in strings, numbers and booleans may stand for strings.
 
-use std::borrow::Cow;
+/// A text of a header: where it stands there, or in the arena when it had escapes to be undone. Plain numbers, so that
+/// the list of a header's fields can be used again for the next header.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Piece {
+    at: u32,
+    size: u32,
+}
 
-pub type Text<'a> = Cow<'a, [u8]>;
+impl Piece {
+    /// Says that a piece lies in the arena; a header is at most 24 bits long.
+    const IN_ARENA: u32 = 1 << 31;
+
+    #[inline]
+    pub fn plain(at: usize, size: usize) -> Self {
+        Self { at: at as u32, size: size as u32 }
+    }
+
+    fn undone(at: usize, size: usize) -> Self {
+        Self { at: at as u32 | Self::IN_ARENA, size: size as u32 }
+    }
+
+    /// Its bytes, given the header and the arena it was made from.
+    #[inline]
+    pub fn of<'t>(self, text: &'t [u8], arena: &'t [u8]) -> &'t [u8] {
+        let place = if self.at & Self::IN_ARENA == 0 { text } else { arena };
+        let at = (self.at & !Self::IN_ARENA) as usize;
+        place.get(at..at + self.size as usize).unwrap_or_default()
+    }
+}
 
 /// How deep values nobody asked for may nest.
 pub const DEPTH_MAX: usize = 32;
@@ -14,15 +40,20 @@ pub const DEPTH_MAX: usize = 32;
 pub struct Scanner<'a> {
     text: &'a [u8],
     at: usize,
+    arena: &'a mut Vec<u8>,
 }
 
 impl<'a> Scanner<'a> {
-    pub fn new(text: &'a [u8]) -> Self {
-        Self { text, at: 0 }
+    pub fn new(text: &'a [u8], arena: &'a mut Vec<u8>) -> Self {
+        Self { text, at: 0, arena }
+    }
+
+    pub fn bytes(&self, piece: Piece) -> &[u8] {
+        piece.of(self.text, self.arena)
     }
 
     /// Walk an object: `member` gets each key, and must take the value behind it.
-    pub fn object(&mut self, mut member: impl FnMut(&mut Self, Text<'a>) -> Result<(), String>) -> Result<(), String> {
+    pub fn object(&mut self, mut member: impl FnMut(&mut Self, Piece) -> Result<(), String>) -> Result<(), String> {
         self.take(b'{')?;
         if self.peek() == Some(b'}') {
             self.at += 1;
@@ -47,12 +78,13 @@ impl<'a> Scanner<'a> {
     }
 
     /// A scalar as text, numbers and booleans as they are written; None for null and for values with a structure.
-    pub fn scalar(&mut self) -> Result<Option<Text<'a>>, String> {
+    #[inline]
+    pub fn scalar(&mut self) -> Result<Option<Piece>, String> {
         match self.peek() {
             Some(b'"') => self.string().map(Some),
-            Some(b'-' | b'0'..=b'9') => self.number().map(|number| Some(Cow::Borrowed(number))),
-            Some(b't') => self.literal(b"true").map(|text| Some(Cow::Borrowed(text))),
-            Some(b'f') => self.literal(b"false").map(|text| Some(Cow::Borrowed(text))),
+            Some(b'-' | b'0'..=b'9') => self.number().map(Some),
+            Some(b't') => self.literal(b"true").map(Some),
+            Some(b'f') => self.literal(b"false").map(Some),
             _ => self.skip(0).map(|()| None),
         }
     }
@@ -103,6 +135,7 @@ impl<'a> Scanner<'a> {
     }
 
     /// The next byte that isn't white space.
+    #[inline]
     fn peek(&mut self) -> Option<u8> {
         loop {
             match self.text.get(self.at) {
@@ -112,8 +145,9 @@ impl<'a> Scanner<'a> {
         }
     }
 
+    #[inline]
     fn take(&mut self, byte: u8) -> Result<(), String> {
-        if self.peek() == Some(byte) {
+        if self.text.get(self.at) == Some(&byte) || self.peek() == Some(byte) {
             self.at += 1;
             return Ok(());
         }
@@ -130,15 +164,15 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    fn literal(&mut self, word: &'static [u8]) -> Result<&'static [u8], String> {
+    fn literal(&mut self, word: &[u8]) -> Result<Piece, String> {
         if self.text[self.at..].starts_with(word) {
             self.at += word.len();
-            return Ok(word);
+            return Ok(Piece::plain(self.at - word.len(), word.len()));
         }
         Err(self.unexpected("a value"))
     }
 
-    fn number(&mut self) -> Result<&'a [u8], String> {
+    fn number(&mut self) -> Result<Piece, String> {
         let start = self.at;
         if self.text[self.at] == b'-' {
             self.at += 1;
@@ -158,7 +192,7 @@ impl<'a> Scanner<'a> {
             }
             self.digits()?;
         }
-        Ok(&self.text[start..self.at])
+        Ok(Piece::plain(start, self.at - start))
     }
 
     fn digits(&mut self) -> Result<(), String> {
@@ -173,45 +207,53 @@ impl<'a> Scanner<'a> {
     }
 
     /// The string that starts at the quote under the cursor.
-    fn string(&mut self) -> Result<Text<'a>, String> {
+    #[inline]
+    fn string(&mut self) -> Result<Piece, String> {
         let start = self.at + 1;
-        match find_either(&self.text[start..], b'"', b'\\') {
+        let rest = &self.text[start..];
+        match find_either(rest, b'"', b'\\') {
+            Some(size) if rest[size] == b'"' => {
+                self.at = start + size + 1;
+                Ok(Piece::plain(start, size))
+            }
+            Some(size) => {
+                self.at = start + size;
+                self.escaped(start)
+            }
             None => {
                 self.at = self.text.len();
                 Err(self.unexpected("'\"'"))
-            }
-            Some(length) => {
-                self.at = start + length;
-                if self.text[self.at] == b'"' {
-                    self.at += 1;
-                    return Ok(Cow::Borrowed(&self.text[start..start + length]));
-                }
-                self.escaped(start).map(Cow::Owned)
             }
         }
     }
 
     /// The rest of a string whose first escape is under the cursor.
-    fn escaped(&mut self, start: usize) -> Result<Vec<u8>, String> {
-        let mut out = Vec::with_capacity((self.text.len() - start).min(2 * (self.at - start) + 64));
-        out.extend_from_slice(&self.text[start..self.at]);
+    fn escaped(&mut self, start: usize) -> Result<Piece, String> {
+        let first = self.arena.len();
+        self.arena.extend_from_slice(&self.text[start..self.at]);
         loop {
             let rest = &self.text[self.at..];
             let plain = find_either(rest, b'"', b'\\').unwrap_or(rest.len());
-            out.extend_from_slice(&rest[..plain]);
+            self.arena.extend_from_slice(&rest[..plain]);
             self.at += plain;
             match rest.get(plain) {
                 None => return Err(self.unexpected("'\"'")),
                 Some(b'"') => {
                     self.at += 1;
-                    return Ok(out);
+                    return Ok(Piece::undone(first, self.arena.len() - first));
                 }
-                Some(_) => self.escape(&mut out)?,
+                Some(_) => self.escape()?,
             }
         }
     }
 
-    fn escape(&mut self, out: &mut Vec<u8>) -> Result<(), String> {
+    fn escape(&mut self) -> Result<(), String> {
+        // The separators of properties: by far the most frequent escapes.
+        if let Some([b'\\', b'u', b'0', b'0', b'0', digit @ b'0'..=b'9']) = self.text[self.at..].first_chunk() {
+            self.arena.push(digit - b'0');
+            self.at += 6;
+            return Ok(());
+        }
         self.at += 1;
         let byte = match self.text.get(self.at) {
             Some(byte @ (b'"' | b'\\' | b'/')) => *byte,
@@ -220,21 +262,16 @@ impl<'a> Scanner<'a> {
             Some(b'n') => b'\n',
             Some(b'r') => b'\r',
             Some(b't') => b'\t',
-            Some(b'u') => return self.unicode_escape(out),
+            Some(b'u') => return self.unicode_escape(),
             _ => return Err(self.unexpected("an escape")),
         };
         self.at += 1;
-        out.push(byte);
+        self.arena.push(byte);
         Ok(())
     }
 
-    fn unicode_escape(&mut self, out: &mut Vec<u8>) -> Result<(), String> {
+    fn unicode_escape(&mut self) -> Result<(), String> {
         let unit = self.unit()?;
-        // The separators of properties: by far the most frequent escapes.
-        if unit < 0x80 {
-            out.push(unit as u8);
-            return Ok(());
-        }
         let mut point = u32::from(unit);
         if (0xD800..0xDC00).contains(&unit) && self.text[self.at..].starts_with(b"\\u") {
             let mark = self.at;
@@ -248,7 +285,7 @@ impl<'a> Scanner<'a> {
         }
         // Half a surrogate pair is no character; UTF-8 can't hold it.
         let character = char::from_u32(point).unwrap_or(char::REPLACEMENT_CHARACTER);
-        out.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes());
+        self.arena.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes());
         Ok(())
     }
 
@@ -314,10 +351,11 @@ mod tests {
     use super::*;
 
     fn scan(text: &str) -> Result<Option<Vec<u8>>, String> {
-        let mut scanner = Scanner::new(text.as_bytes());
-        let value = scanner.scalar()?.map(Cow::into_owned);
+        let mut arena = Vec::new();
+        let mut scanner = Scanner::new(text.as_bytes(), &mut arena);
+        let value = scanner.scalar()?;
         scanner.end()?;
-        Ok(value)
+        Ok(value.map(|piece| scanner.bytes(piece).to_vec()))
     }
 
     #[test]

@@ -38,6 +38,7 @@ pub struct Lane {
     pending: Vec<u8>,
     dead: Option<String>,
     scratch: Scratch,
+    header: Header,
 }
 
 /// What came of a piece of the stream.
@@ -52,7 +53,8 @@ struct Outcome {
 
 /// A frame for Python, still in the bytes it came in.
 struct Pending<'d> {
-    header: Header<'d>,
+    header: Header,
+    text: &'d [u8],
     body: &'d [u8],
 }
 
@@ -72,6 +74,7 @@ impl Lane {
             pending: Vec::new(),
             dead: None,
             scratch: Scratch::new(),
+            header: Header::default(),
         })
     }
 
@@ -149,6 +152,8 @@ impl Lane {
     ) -> PyResult<&'d [u8]> {
         let mut pending = Vec::new();
         let rest = self.process(data, now, outcome, &mut pending);
+        self.header.shrink();
+        self.scratch.shrink();
         for frame in pending {
             commands.append(command(py, &frame)?)?;
         }
@@ -165,9 +170,9 @@ impl Lane {
     ) -> &'d [u8] {
         let store = self.store.as_ref().map(|store| Arc::clone(&store.get().shared));
         let mut state = None;
-        let mut header = Header::default();
+        let header = &mut self.header;
         loop {
-            let (body, size) = match frame::cut(data, self.frame_size_max) {
+            let (text, body, size) = match frame::cut(data, self.frame_size_max) {
                 Cut::More => return data,
                 Cut::Bad(reason) => {
                     outcome.reason = Some(reason);
@@ -178,13 +183,13 @@ impl Lane {
                         outcome.reason = Some(reason);
                         return &[];
                     }
-                    (body, size)
+                    (text, body, size)
                 }
             };
             data = &data[size..];
-            if let Some(store) = store.as_ref().filter(|_| send::is_send(&header)) {
+            if let Some(store) = store.as_ref().filter(|_| send::is_send(header)) {
                 let state: &mut State = state.get_or_insert_with(|| store.state());
-                let arrival = Arrival { header: &header, body, peer: &self.peer, now };
+                let arrival = Arrival { header, text, body, peer: &self.peer, now };
                 if outcome.replies.capacity() == 0 {
                     outcome.replies.reserve(REPLY_SIZE + data.len().min(BUFFER_KEPT));
                 }
@@ -198,7 +203,7 @@ impl Lane {
                     continue;
                 }
             }
-            pending.push(Pending { header: mem::take(&mut header), body });
+            pending.push(Pending { header: mem::take(header), text, body });
         }
     }
 }
@@ -206,7 +211,7 @@ impl Lane {
 fn command<'py>(py: Python<'py>, frame: &Pending<'_>) -> PyResult<Bound<'py, PyTuple>> {
     let header = &frame.header;
     let fields = PyDict::new(py);
-    for (key, value) in &header.fields {
+    for (key, value) in header.fields(frame.text) {
         let key = text(py, key);
         match value {
             Some(value) => fields.set_item(key, text(py, value))?,
@@ -221,7 +226,7 @@ fn command<'py>(py: Python<'py>, frame: &Pending<'_>) -> PyResult<Bound<'py, PyT
         header.opaque,
         header.flag,
         header.serializer,
-        header.remark.as_deref().map(|remark| text(py, remark)),
+        header.remark(frame.text).map(|remark| text(py, remark)),
         fields,
         PyBytes::new(py, frame.body),
     )

@@ -66,6 +66,10 @@ pub fn recover(config: &Config, start: u64, check_crc: bool) -> Result<Recovered
             scan.file(&file, check_crc, &mut replay)?;
             if scan.ended {
                 file = end_file(config, file, scan.end)?;
+            } else {
+                // A killed process leaves records in the page cache that never were on disk, and everything below the
+                // recovered end is going to be called flushed.
+                file.sync(0, file.size()).at("sync", &file.path)?;
             }
         } else if scan.ended {
             fs::remove_file(&file.path).at("delete", &file.path)?;

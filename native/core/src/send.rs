@@ -22,7 +22,7 @@ const SEND_BATCH_MESSAGE: i32 = 320;
 const FIELDS: usize = 14;
 
 /// Whether a header is that of a send request at all.
-pub fn is_send(header: &Header<'_>) -> bool {
+pub fn is_send(header: &Header) -> bool {
     header.flag & RESPONSE == 0 && matches!(header.code, SEND_MESSAGE | SEND_MESSAGE_V2 | SEND_BATCH_MESSAGE)
 }
 
@@ -38,12 +38,12 @@ struct Send<'h> {
 }
 
 impl<'h> Send<'h> {
-    fn read(header: &'h Header<'_>) -> Option<Self> {
+    fn read(header: &'h Header, text: &'h [u8]) -> Option<Self> {
         let mut fields: [Option<&[u8]>; FIELDS] = [None; FIELDS];
-        for (key, value) in &header.fields {
+        for (key, value) in header.fields(text) {
             let letter = if header.code == SEND_MESSAGE { letter_of(key) } else { letter(key) };
             if let Some(letter) = letter {
-                fields[letter] = value.as_deref();
+                fields[letter] = value;
             }
         }
         let [group, topic, default_topic, default_queues, queue_id, sys_flag, born, flag, properties, reconsume, _, _, batch, _] =
@@ -140,6 +140,9 @@ impl Fixed {
     }
 }
 
+/// Digits of message ids a connection keeps room for.
+const MESSAGE_IDS_KEPT: usize = 4 << 10;
+
 /// What a lane lends for a chunk of sends.
 pub struct Scratch {
     unique_key: Vec<u8>,
@@ -150,11 +153,19 @@ impl Scratch {
     pub fn new() -> Self {
         Self { unique_key: Vec::with_capacity(unique_key::SIZE_MAX + 16), message_id: Vec::with_capacity(64) }
     }
+
+    /// Give memory back that a large batch took.
+    pub fn shrink(&mut self) {
+        self.message_id.clear();
+        self.message_id.shrink_to(MESSAGE_IDS_KEPT);
+    }
 }
 
 /// The frame of a send, where it came from, and when.
 pub struct Arrival<'a> {
-    pub header: &'a Header<'a>,
+    pub header: &'a Header,
+    /// What the header was read from.
+    pub text: &'a [u8],
     pub body: &'a [u8],
     pub peer: &'a [u8],
     pub now: i64,
@@ -177,9 +188,10 @@ pub fn store<'a>(
     arrival: &Arrival<'a>,
     replies: &mut Vec<u8>,
 ) -> Option<Stored<'a>> {
-    let &Arrival { header, body, peer, now } = arrival;
-    let send = Send::read(header)?;
-    let ordinary = state.queues.topic(send.topic)?.ordinary?;
+    let &Arrival { header, text, body, peer, now } = arrival;
+    let send = Send::read(header, text)?;
+    let topic = state.queues.topic(send.topic)?;
+    let (ordinary, slot) = (topic.ordinary?, topic.slot(send.queue_id));
     if !send.is_ordinary(ordinary, body, config) {
         return None;
     }
@@ -211,7 +223,7 @@ pub fn store<'a>(
         write_message_ids(&mut scratch.message_id, &config.store_host, &state.batch);
         appended
     } else {
-        let appended = store_single(state, fixed, scratch, &message, send.properties, known)?;
+        let appended = store_single(state, fixed, scratch, slot, &message, send.properties, known)?;
         write_message_id(&mut scratch.message_id, &config.store_host, appended.position as i64);
         appended
     };
@@ -234,6 +246,7 @@ fn store_single(
     state: &mut State,
     fixed: &Fixed,
     scratch: &mut Scratch,
+    slot: Option<usize>,
     message: &Message<'_>,
     given: &[u8],
     known: Known<'_>,
@@ -249,7 +262,7 @@ fn store_single(
     if message.properties_size() > properties::SIZE_MAX {
         return None;
     }
-    state.append(&message, known.tags).ok()
+    state.append(slot, &message, known.tags).ok()
 }
 
 /// The value of a key this module has made.

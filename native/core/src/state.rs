@@ -77,10 +77,10 @@ impl State {
         }
     }
 
-    /// Append one record; `tags` are what its properties say.
-    pub fn append(&mut self, message: &Message<'_>, tags: Option<&[u8]>) -> Result<Appended> {
+    /// Append one record; `slot` is its queue's if it is known already, `tags` are what its properties say.
+    pub fn append(&mut self, slot: Option<usize>, message: &Message<'_>, tags: Option<&[u8]>) -> Result<Appended> {
         self.appendable()?;
-        let Some(slot) = self.queues.slot_or_new(message.topic, message.queue_id) else {
+        let Some(slot) = slot.or_else(|| self.queues.slot_or_new(message.topic, message.queue_id)) else {
             return value("topic can't name a directory");
         };
         let queued = message.is_queued();

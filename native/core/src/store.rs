@@ -127,7 +127,7 @@ impl Store {
             properties: &[properties],
         };
         let tags = crate::properties::inspect(properties).tags;
-        let Appended { position, end, queue_offset, watched } = self.shared.state().append(&message, tags)?;
+        let Appended { position, end, queue_offset, watched } = self.shared.state().append(None, &message, tags)?;
         Ok((position, end - position, queue_offset, watched))
     }
 

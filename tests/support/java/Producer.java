@@ -27,7 +27,7 @@ public final class Producer {
         producer.setNamesrvAddr(options.text("namesrv"));
         producer.setMqClientApiTimeout(20_000);
         producer.setVipChannelEnabled(options.flag("vip"));
-        producer.setSendMsgTimeout(options.number("timeoutMs", 5000));
+        producer.setSendMsgTimeout(options.number("timeoutMs", 20_000));
         producer.setDefaultTopicQueueNums(options.number("queues", 4));
         topic = options.text("topic");
         size = options.number("size", 6000);

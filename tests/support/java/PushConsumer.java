@@ -7,6 +7,7 @@ import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
+import org.apache.rocketmq.client.consumer.MessageSelector;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
@@ -46,7 +47,9 @@ public final class PushConsumer {
         if (options.flag("pop")) { // since 5.0: the broker assigns, the client pops
             DefaultMQPushConsumer.class.getMethod("setClientRebalance", boolean.class).invoke(consumer, false);
         }
-        consumer.subscribe(options.text("topic"), options.text("tags", "*"));
+        String sql = options.text("sql", "");
+        consumer.subscribe(options.text("topic"),
+            sql.isEmpty() ? MessageSelector.byTag(options.text("tags", "*")) : MessageSelector.bySql(sql));
         if (options.flag("orderly")) {
             consumer.registerMessageListener((MessageListenerOrderly) (messages, context) ->
                 program.consumed(messages) ? ConsumeOrderlyStatus.SUCCESS

@@ -1,10 +1,11 @@
 """Stored records as tuples and as Arrow columns."""
 
 import ipaddress
+import itertools
 import struct
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rockmq._core import decode_columns, decode_records
@@ -12,10 +13,13 @@ from tests.support import model
 from tests.support.model import Record
 from tests.unit.core.stores import HOST, HOST_V6, PEER, PEER_V6
 
+patient = settings(deadline=None)  # the machine may be busy
 longs, ints = st.integers(-(2**63), 2**63 - 1), st.integers(-(2**31), 2**31 - 1)
 keys = st.sampled_from(["KEYS", "TAGS", "UNIQ_KEY", "__SHARDINGKEY", "a", "ключ"]) | st.text("abc", min_size=1, max_size=2)
 values = st.text(st.characters(codec="utf-8", exclude_characters="\x01\x02"), min_size=1, max_size=8)
-items = st.tuples(keys, st.sampled_from("\x01"), values, st.just("\x02")).map("".join) | st.sampled_from(["\x02", "x\x02", "k\x01\x02"])
+items = st.tuples(keys, st.sampled_from("\x01"), values, st.just("\x02")).map("".join) | st.sampled_from(
+    ["\x02", "x\x02", "k\x01\x02"]
+)
 properties = st.lists(items, max_size=6).map(lambda parts: "".join(parts).encode())
 records = st.builds(
     Record,
@@ -64,7 +68,9 @@ def texts(column: object, rows: int) -> list[bytes | None]:
     validity, offsets, data = column
     edges = struct.unpack(f"={rows + 1}i", offsets)
     assert (edges[0], edges[-1]) == (0, len(data))
-    assert validity is None or (len(validity) == -(-rows // 8) and any(not validity[row // 8] >> row % 8 & 1 for row in range(rows)))
+    assert validity is None or (
+        len(validity) == -(-rows // 8) and any(not validity[row // 8] >> row % 8 & 1 for row in range(rows))
+    )
     return [
         data[edges[row] : edges[row + 1]] if validity is None or validity[row // 8] >> row % 8 & 1 else None
         for row in range(rows)
@@ -81,12 +87,14 @@ def address(host: bytes) -> bytes:
     return f"{ip}:{port}".encode() if ip.version == 4 else f"[{ip}]:{port}".encode()
 
 
+@patient
 @given(st.lists(records, max_size=20))
 def test_records_decode(sent: list[Record]) -> None:
     data = b"".join(one.encode() for one in sent)
     assert decode_records(data) == decode_records(memoryview(data)) == [as_tuple(one) for one in sent]
 
 
+@patient
 @given(st.lists(records, max_size=20))
 def test_columns_say_what_records_say(sent: list[Record]) -> None:
     data = b"".join(one.encode() for one in sent)
@@ -115,9 +123,11 @@ def test_columns_say_what_records_say(sent: list[Record]) -> None:
     edges = numbers(columns.pop("propertiesOffsets"), "i", rows + 1)
     names = texts(columns.pop("propertiesKeys"), edges[-1])
     contents = texts(columns.pop("propertiesValues"), edges[-1])
-    pairs = [(str(name, "utf-8"), str(value, "utf-8")) for name, value in zip(names, contents, strict=True) if name and value]
-    assert [dict(pairs[start:end]) for start, end in zip(edges, edges[1:], strict=False)] == maps
-    assert [end - start for start, end in zip(edges, edges[1:], strict=False)] == [len(one) for one in maps]
+    pairs = [
+        (str(name, "utf-8"), str(value, "utf-8")) for name, value in zip(names, contents, strict=True) if name and value
+    ]
+    assert [dict(pairs[start:end]) for start, end in itertools.pairwise(edges)] == maps
+    assert [end - start for start, end in itertools.pairwise(edges)] == [len(one) for one in maps]
     assert columns == {}
 
 
@@ -125,7 +135,9 @@ def test_many_properties_are_told_apart() -> None:
     text = "".join(f"k{number % 150}\x01{number}\x02" for number in range(400)).encode()
     columns = decode_columns(Record("T", 0, b"", text).encode())
     names, contents = texts(columns["propertiesKeys"], 150), texts(columns["propertiesValues"], 150)
-    assert dict(zip(names, contents, strict=True)) == {key.encode(): value.encode() for key, value in model.parse(text).items()}
+    assert dict(zip(names, contents, strict=True)) == {
+        key.encode(): value.encode() for key, value in model.parse(text).items()
+    }
 
 
 def test_bytes_that_are_no_text_are_replaced() -> None:
@@ -144,6 +156,7 @@ def test_the_byte_that_makes_no_sense_is_named(decode: object) -> None:
             decode(whole + bad)
 
 
+@patient
 @given(records, st.data())
 def test_damaged_records_do_no_harm(record: Record, data: st.DataObject) -> None:
     content = bytearray(record.encode())

@@ -1,5 +1,6 @@
 """A lane with a store: ordinary sends are stored and answered at once, everything else is handed over."""
 
+import itertools
 import struct
 from dataclasses import replace
 from pathlib import Path
@@ -20,8 +21,22 @@ BORN = 1_700_000_000_000
 NAMES = dict(
     zip(
         "abcdefghijklmn",
-        "producerGroup topic defaultTopic defaultTopicQueueNums queueId sysFlag bornTimestamp flag properties "
-        "reconsumeTimes unitMode maxReconsumeTimes batch bname".split(),
+        [
+            "producerGroup",
+            "topic",
+            "defaultTopic",
+            "defaultTopicQueueNums",
+            "queueId",
+            "sysFlag",
+            "bornTimestamp",
+            "flag",
+            "properties",
+            "reconsumeTimes",
+            "unitMode",
+            "maxReconsumeTimes",
+            "batch",
+            "bname",
+        ],
         strict=True,
     )
 )
@@ -44,7 +59,7 @@ def send(
     return model.encode(Header(code=code, opaque=77, flag=flag, fields=spelled), body, serializer)
 
 
-@pytest.fixture()
+@pytest.fixture
 def store(tmp_path: Path) -> Store:
     store = stores.fresh(tmp_path)
     store.set_ordinary("T", 4, False)
@@ -75,7 +90,20 @@ def stored(store: Store, queue_id: int = 0, topic: str = "T") -> list[Record]:
     for one in decode_records(data):
         topic, properties = one[14], one[15]
         record = Record(
-            topic, one[2], one[13], properties, one[3], one[6], one[7], one[8], one[9], one[10], one[11], one[12], one[4], one[5]
+            topic,
+            one[2],
+            one[13],
+            properties,
+            one[3],
+            one[6],
+            one[7],
+            one[8],
+            one[9],
+            one[10],
+            one[11],
+            one[12],
+            one[4],
+            one[5],
         )
         records.append(record)
     assert b"".join(record.encode() for record in records) == data
@@ -86,7 +114,7 @@ def stored(store: Store, queue_id: int = 0, topic: str = "T") -> list[Record]:
 @pytest.mark.parametrize("serializer", [0, 1])
 @pytest.mark.parametrize("code", [10, 310, 320])
 def test_an_ordinary_send_is_stored_and_answered(store: Store, code: int, serializer: int) -> None:
-    properties = "TAGS\x01Täg\x02UNIQ_KEY\x01U\"1\\\x02KEYS\x01k".encode()
+    properties = 'TAGS\x01Täg\x02UNIQ_KEY\x01U"1\\\x02KEYS\x01k'.encode()
     data = send(b"hello", properties, code=code, serializer=serializer, e="3", f="257", h="-9", j="2")
     for offset in range(2):
         position = store.max_position
@@ -107,7 +135,9 @@ def test_an_ordinary_send_is_stored_and_answered(store: Store, code: int, serial
 
 
 def test_a_missing_key_is_made(store: Store) -> None:
-    first, second = (reply_to(store, send(b"b", properties, i=changed)) for properties, changed in [(b"", None), (b"a\x01b", "a\x01b")])
+    first, second = (
+        reply_to(store, send(b"b", properties, i=changed)) for properties, changed in [(b"", None), (b"a\x01b", "a\x01b")]
+    )
     keys = [first.fields["transactionId"], second.fields["transactionId"]]
     for key, record, text in zip(keys, stored(store), [b"", b"a\x01b\x02"], strict=True):
         assert len(key) == 32
@@ -155,7 +185,7 @@ def test_a_batch_becomes_records_of_its_own(store: Store, code: int, serializer:
     assert got[:5] == (0, 7, 0, 7, 2)
 
 
-SPECIAL = {
+SPECIAL: dict[str, dict[str, Any]] = {
     "unknown topic": {"b": "Other"},
     "retry topic": {"b": "%RETRY%g"},
     "dead letter topic": {"b": "%DLQ%g"},
@@ -188,7 +218,8 @@ SPECIAL = {
     "properties over the bound": {"properties": KEY + b"a\x01" + b"x" * (32_768 - len(KEY) - len(ADDED) - 3) + b"\x02"},
     "cut batch": {"m": "true", "body": model.batch(BATCH)[:-1]},
     "text for a batch": {"m": "true"},
-} | {f"no {name}": {letter: None} for letter, name in NAMES.items() if letter < "i"}
+}
+SPECIAL |= {f"no {name}": {letter: None} for letter, name in NAMES.items() if letter < "i"}
 
 
 @pytest.mark.parametrize("case", SPECIAL)
@@ -274,7 +305,9 @@ def test_a_watch_reports_one_arrival(store: Store) -> None:
 requests = st.lists(
     st.one_of(
         st.builds(
-            lambda queue, body, serializer, code, flag: send(body, serializer=serializer, code=code, flag=flag, e=str(queue)),
+            lambda queue, body, serializer, code, flag: send(
+                body, serializer=serializer, code=code, flag=flag, e=str(queue)
+            ),
             st.integers(0, 5),
             st.binary(max_size=30),
             st.integers(0, 1),
@@ -304,7 +337,7 @@ def test_any_chunking_gives_the_same_store_and_replies(
         store = stores.fresh(tmp_path_factory.mktemp("store"), log_file_size=8192)
         store.set_ordinary("T", 4, False)
         one, replies, commands, last = lane(store), b"", list[Any](), 0
-        for start, end in zip(edges, edges[1:], strict=False):
+        for start, end in itertools.pairwise(edges):
             more, position, others, _, reason = one.feed(data[start:end], NOW)
             assert reason is None
             replies, commands, last = replies + more, commands + others, position or last

@@ -2,6 +2,7 @@
 
 import struct
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -34,7 +35,18 @@ def record(number: int, **changes: object) -> Record:
 
 records = st.builds(
     lambda topic, queue_id, body, tag, flag, sys_flag, host, times: Record(
-        topic, queue_id, body, model.text({"TAGS": tag} if tag else {}), flag, sys_flag, times, host, 1000, HOST, flag & 7, times
+        topic,
+        queue_id,
+        body,
+        model.text({"TAGS": tag} if tag else {}),
+        flag,
+        sys_flag,
+        times,
+        host,
+        1000,
+        HOST,
+        flag & 7,
+        times,
     ),
     st.sampled_from(["T", "U", LONG]),
     st.sampled_from([0, 1, 7]),
@@ -45,7 +57,9 @@ records = st.builds(
     st.sampled_from([PEER, PEER_V6]),
     st.integers(-(2**63), 2**63 - 1),
 )
-steps = st.lists(records | st.lists(st.tuples(st.integers(-5, 5), st.binary(max_size=300)), min_size=1, max_size=6), max_size=30)
+steps = st.lists(
+    records | st.lists(st.tuples(st.integers(-5, 5), st.binary(max_size=300)), min_size=1, max_size=6), max_size=30
+)
 
 
 def apply(store: Store, log: Log, steps: list[Record | list[tuple[int, bytes]]]) -> None:
@@ -56,9 +70,7 @@ def apply(store: Store, log: Log, steps: list[Record | list[tuple[int, bytes]]])
             answer = stores.append(store, step)
             assert answer == (placed.position, placed.size, placed.queue_offset, False)
         else:
-            placed_all = log.append(
-                *(Record("T", 0, body, b"", flag, 0, 5, PEER, 1000, HOST, 3) for flag, body in step)
-            )
+            placed_all = log.append(*(Record("T", 0, body, b"", flag, 0, 5, PEER, 1000, HOST, 3) for flag, body in step))
             positions, end, offset, _ = store.append_batch(
                 "T",
                 0,
@@ -120,7 +132,9 @@ def test_the_store_is_the_model(
 
 @slow
 @given(steps)
-def test_files_are_what_the_format_says(tmp_path_factory: pytest.TempPathFactory, steps: list[Record | list[tuple[int, bytes]]]) -> None:
+def test_files_are_what_the_format_says(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[Record | list[tuple[int, bytes]]]
+) -> None:
     path = tmp_path_factory.mktemp("store")
     store, log = stores.fresh(path, log_file_size=4096, queue_file_size=20 * 7), Log(4096)
     apply(store, log, steps)
@@ -164,6 +178,19 @@ def test_statuses_at_the_edges(tmp_path: Path) -> None:
     assert store.get("T", 0, 2**62, 2**63, 2**63, everything, iter([1]))[0] == model.OVERFLOW_BADLY
     with pytest.raises(TypeError):
         store.get("T", 0, 0, 1, 1, everything, ["A"])  # type: ignore[list-item]
+
+
+def test_a_limit_may_be_far_behind(tmp_path: Path) -> None:
+    store = stores.fresh(tmp_path)
+    ends = [sum(stores.append(store, record(number))[:2]) for number in range(300)]
+    for flushes in (0, 12):
+        for _ in range(flushes):
+            store.flush_queues(False)
+        if flushes:
+            ends.append(sum(stores.append(store, record(300))[:2]))
+        for last in (0, 1, 150, 298, 299):
+            got = store.get("T", 0, 0, 1000, 1 << 30, ends[last], None)
+            assert got[:5] == (model.FOUND, last + 1, 0, last + 1, last + 1)
 
 
 def test_no_more_than_800_entries_are_looked_at(tmp_path: Path) -> None:
@@ -385,14 +412,14 @@ def test_a_deleted_topic_begins_anew(tmp_path: Path) -> None:
 
 def test_flushing_while_others_append_and_read(tmp_path: Path) -> None:
     store = stores.fresh(tmp_path, log_file_size=1 << 16, queue_file_size=20 * 50)
-    failures: list[BaseException] = []
+    failures: list[Exception] = []
     done = threading.Event()
 
-    def run(work: object) -> None:
+    def run(work: Callable[[], object]) -> None:
         try:
             while not done.is_set():
-                work()  # type: ignore[operator]
-        except BaseException as error:
+                work()
+        except Exception as error:  # noqa: BLE001 - shown by the test's own thread
             failures.append(error)
 
     def flush() -> None:
@@ -400,11 +427,8 @@ def test_flushing_while_others_append_and_read(tmp_path: Path) -> None:
         assert store.flushed_position >= position
 
     def flush_queues() -> None:
-        position, _ = store.flush_queues(position_is_odd())
+        position, _ = store.flush_queues(store.max_position % 2 == 1)
         assert position <= store.max_position
-
-    def position_is_odd() -> bool:
-        return store.max_position % 2 == 1
 
     threads = [threading.Thread(target=run, args=(work,)) for work in (flush, flush_queues, store.prepare_next_file)]
     for thread in threads:
@@ -463,7 +487,7 @@ def test_a_full_or_broken_disk_is_an_error(tmp_path: Path) -> None:
     stores.append(store, record(0))
     end = store.max_position
     (tmp_path / "commitlog").rename(tmp_path / "elsewhere")
-    with pytest.raises(StoreError, match="can't create .*00000000000000004096"):
+    with pytest.raises(StoreError, match=r"can't create .*00000000000000004096"):
         stores.append(store, record(1, body=bytes(3900)))
     with pytest.raises(StoreError, match="can't create"):
         store.prepare_next_file()
