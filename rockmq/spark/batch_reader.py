@@ -1,0 +1,124 @@
+"""Batch reads: ranges on planning, Arrow batches in the tasks."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+
+from rockmq.base.errors import ProtocolError
+from rockmq.protocol.codec import decode_columns
+from rockmq.spark import cluster
+from rockmq.spark.options import ReadOptions
+from rockmq.spark.pulling import Part, RangePuller
+from rockmq.spark.ranges import ADVICE, DataLoss, Range, name, plan
+from rockmq.spark.schema import BrokenBody, Records, decompressed
+
+BATCH_ROWS = 8_192
+BATCH_BYTES = 8 << 20
+"""A batch takes what has come as soon as it has so many rows or bytes of records."""
+
+
+class BatchReader(DataSourceReader):
+    """Reads what the topics hold at the time of planning."""
+
+    def __init__(self, options: ReadOptions, schema: pa.Schema) -> None:
+        self._options = options
+        self._schema = schema
+
+    def partitions(self) -> list[InputPartition]:
+        bounds = cluster.run(cluster.topic_bounds(self._options))
+        return list(plan(bounds, self._options))
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        # An empty list of partitions reaches us as one InputPartition(None).
+        return read_range(self._options, partition, self._schema) if isinstance(partition, Range) else iter(())
+
+
+def read_range(options: ReadOptions, wanted: Range, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """The messages of a range as Arrow batches of some 8,000 rows, in order. Raises DataLoss, RockMQError.
+
+    The event loop runs only while more is waited for; answers that come meanwhile wait in the socket.
+    """
+    with asyncio.Runner() as runner:
+        # Not Runner.run: each call of it sets a signal handler, which costs more than the step.
+        run = runner.get_loop().run_until_complete
+        parts = _parts(options, wanted)
+        try:
+            while gathered := run(_gather(parts)):
+                yield from to_batches(gathered, wanted, options, schema)
+        finally:
+            run(_close(parts))
+
+
+async def _parts(options: ReadOptions, wanted: Range) -> AsyncIterator[Part]:
+    async with cluster.connected(options) as client:
+        puller = RangePuller(
+            cluster.pull_from(client, wanted.queue, options),
+            wanted,
+            batch_size=options.pull_batch_size,
+            timeout=options.timeout,
+            fail_on_data_loss=options.fail_on_data_loss,
+            filtered=options.wanted_tags is not None,
+        )
+        async for part in puller.parts():
+            yield part
+
+
+async def _gather(parts: AsyncIterator[Part]) -> list[Part]:
+    """Parts for one batch; empty at the end."""
+    gathered: list[Part] = []
+    rows = size = 0
+    while rows < BATCH_ROWS and size < BATCH_BYTES and (part := await anext(parts, None)) is not None:
+        gathered.append(part)
+        rows += part.end - part.start
+        size += len(part.records)
+    return gathered
+
+
+def to_batches(parts: list[Part], wanted: Range, options: ReadOptions, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """The records of consecutive parts as Arrow; nothing beyond the range, nothing twice, and no gap unnoticed."""
+    try:
+        records = Records(decode_columns(b"".join([part.records for part in parts])), wanted.queue.broker_name)
+    except ValueError as error:
+        raise ProtocolError(f"{name(wanted.queue)} from {parts[0].start} on: {error}") from None
+    if not records.rows:
+        return
+    batch = records.batch(schema)
+    flags = records.integers("sysFlag", pa.int32())
+    keep = _kept(records, parts, wanted, options)
+    if keep is not None:
+        batch, flags = batch.filter(keep), flags.filter(keep)
+    if "body" not in schema.names or not records.any_compressed:
+        yield batch
+        return
+    try:
+        yield from decompressed(batch, flags, options.fail_on_data_loss)
+    except BrokenBody as error:
+        where = f"row {error.row} from offset {parts[0].start} on"
+        raise ProtocolError(f"a message of {name(wanted.queue)}, {where}: {error}. {ADVICE}") from None
+
+
+def _kept(records: Records, parts: list[Part], wanted: Range, options: ReadOptions) -> pa.Array | None:
+    """Which rows belong to the batch; None for all, the ordinary case. Raises DataLoss for a gap."""
+    tags = options.wanted_tags
+    offsets = records.offsets
+    first, end = parts[0].start, min(parts[-1].end, wanted.end)
+    if tags is None and records.rows == end - first and offsets[0] == first and offsets[-1] == end - 1:
+        return None
+    found = np.asarray(offsets)
+    highest_before = np.concatenate(([first - 1], np.maximum.accumulate(found)[:-1]))
+    keep = (found > highest_before) & (found < end)
+    if tags is not None:
+        return pa.array(keep & records.tagged(tags).to_numpy(zero_copy_only=False))
+    if options.fail_on_data_loss and np.count_nonzero(keep) != end - first:
+        here = found[keep]
+        gaps = np.flatnonzero(here != np.arange(first, first + len(here)))
+        missing = first + int(gaps[0]) if len(gaps) else first + len(here)
+        raise DataLoss(f"{name(wanted.queue)} has no message at offset {missing}, others behind it are there. {ADVICE}")
+    return pa.array(keep)
+
+
+async def _close(parts: AsyncIterator[Part]) -> None:
+    await parts.aclose()  # type: ignore[attr-defined]  # an async generator, as which Client's exit needs to end it

@@ -1,0 +1,156 @@
+"""One range of a queue, pulled with several requests in flight and handed on in order.
+
+Offsets are known, so requests needn't wait for each other: the range is cut into strides, one pull each, `IN_FLIGHT` at
+a time. A server gives as many messages as it likes (Apache's 32 at most), so a stride that came short is pulled on from
+where it ended, and the next strides are as long as what came. With a tag filter the server decides how far one answer
+reaches; then the next pull is only sent when the last has said so, one ahead of what is being worked on.
+
+What isn't there is told, never passed over: see `RangePuller._lost`.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from rockmq.base.errors import RockMQError
+from rockmq.client.pull import PullResult, PullStatus
+from rockmq.spark.ranges import ADVICE, DataLoss, Range, name
+
+log = logging.getLogger(__name__)
+
+IN_FLIGHT = 8
+RETRY_SECONDS = (0.1, 0.5, 1.0, 2.0, 4.0)
+"""Waits between tries of a pull that failed in a way that can pass (a broker that restarts, a lost connection)."""
+EMPTY_SECONDS = 0.1
+"""Wait before asking again for offsets that the broker says exist but doesn't show yet."""
+
+
+class Pull(Protocol):
+    """Ask for up to `count` messages from `offset` on. Raises RockMQError."""
+
+    async def __call__(self, offset: int, count: int) -> PullResult: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """The records of offsets start … end - 1, less those lost or filtered out."""
+
+    start: int
+    end: int
+    records: bytes = field(repr=False)
+
+
+class RangePuller:
+    """Reads `wanted` through `pull`. `filtered` says that the server selects, so that gaps are no loss."""
+
+    def __init__(
+        self, pull: Pull, wanted: Range, *, batch_size: int, timeout: float, fail_on_data_loss: bool, filtered: bool
+    ) -> None:
+        self._pull = pull
+        self._wanted = wanted
+        self._batch_size = batch_size
+        self._timeout = timeout
+        self._strict = fail_on_data_loss
+        self._filtered = filtered
+        self._stride = batch_size
+        self._at = wanted.start
+
+    def parts(self) -> AsyncIterator[Part]:
+        """What the range holds, in order. Raises DataLoss, and RockMQError when a pull fails for good."""
+        return self._one_ahead() if self._filtered else self._side_by_side()
+
+    async def _side_by_side(self) -> AsyncIterator[Part]:
+        strides: deque[asyncio.Task[list[Part]]] = deque()
+        try:
+            while strides or self._at < self._wanted.end:
+                while self._at < self._wanted.end and len(strides) < IN_FLIGHT:
+                    end = min(self._at + self._stride, self._wanted.end)
+                    strides.append(asyncio.create_task(self._stretch(self._at, end)))
+                    self._at = end
+                for part in await strides[0]:
+                    yield part
+                strides.popleft()
+        finally:
+            await _drop(*strides)
+
+    async def _stretch(self, start: int, end: int) -> list[Part]:
+        parts: list[Part] = []
+        while start < end:
+            part = await self._next(start, end)
+            if part.records:
+                # Full answers may be asked for more, short ones tell what the server gives.
+                got = part.end - part.start
+                self._stride = min(self._batch_size, got * 2) if part.end >= end and not parts else got
+                parts.append(part)
+            start = part.end
+        # A hole that was jumped over may reach beyond this stride: nothing in it is asked for again.
+        self._at = max(self._at, min(start, self._wanted.end))
+        return parts
+
+    async def _one_ahead(self) -> AsyncIterator[Part]:
+        at, end = self._wanted.start, self._wanted.end
+        coming = asyncio.create_task(self._next(at, end))
+        try:
+            while True:
+                part = await coming
+                if part.end >= end:
+                    break
+                coming = asyncio.create_task(self._next(part.end, end))
+                if part.records:
+                    yield part
+            if part.records:
+                yield part
+        finally:
+            await _drop(coming)
+
+    async def _next(self, start: int, end: int) -> Part:
+        """What one pull gives, at least one offset further on."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._timeout
+        while True:
+            answer = await self._ask(start, min(end - start, self._batch_size))
+            if answer.next_offset > start:
+                if answer.status is PullStatus.FOUND:
+                    return Part(start, answer.next_offset, answer.data)
+                if answer.status is PullStatus.NO_MATCHED and self._filtered and answer.min_offset <= start:
+                    return Part(start, answer.next_offset, b"")
+                return self._lost(start, min(answer.next_offset, self._wanted.end), answer)
+            if answer.status is PullStatus.OFFSET_MOVED or loop.time() > deadline:
+                return self._lost(start, self._wanted.end, answer)
+            await asyncio.sleep(EMPTY_SECONDS)
+
+    def _lost(self, start: int, end: int, answer: PullResult) -> Part:
+        """Offsets that aren't there: an error, or with failOnDataLoss=false an empty part and a warning."""
+        lost = Range(self._wanted.queue, start, end)
+        if answer.min_offset > start:
+            why = f"the queue starts at {answer.min_offset} now"
+        elif answer.next_offset > start:
+            why = f"the broker goes on at {answer.next_offset}"
+        elif answer.status is PullStatus.OFFSET_MOVED:
+            why = f"the queue ends at {answer.next_offset} now"
+        else:
+            why = f"for {self._timeout:g} s the broker shows nothing there, the queue ends at {answer.max_offset}"
+        if self._strict:
+            raise DataLoss(f"{lost} is lost: {why}. {ADVICE}")
+        log.warning("%s is lost: %s; going on without it", lost, why)
+        return Part(start, end, b"")
+
+    async def _ask(self, offset: int, count: int) -> PullResult:
+        for wait in RETRY_SECONDS:
+            try:
+                return await self._pull(offset, count)
+            except RockMQError as error:
+                if not error.retriable:
+                    raise
+                log.warning("pulling %s at %d: %s; trying again", name(self._wanted.queue), offset, error)
+            await asyncio.sleep(wait)
+        return await self._pull(offset, count)
+
+
+async def _drop(*tasks: "asyncio.Task[object]") -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,210 @@
+"""Reading topics of a real server with Spark."""
+
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from rockmq.client import Message
+from rockmq.spark.schema import COLUMNS
+from tests.support import cluster
+from tests.support.cluster import Cluster
+
+Topic = Callable[..., str]
+Read = Callable[..., DataFrame]
+
+
+def numbered(count: int, size: int = 0, **more: Any) -> list[Message]:
+    """Messages whose bodies begin with their number."""
+    return [Message("", b"%d " % number + b"x" * size, **more) for number in range(count)]
+
+
+def places(frame: DataFrame) -> list[tuple[int, int]]:
+    """(queue id, offset) of every row, sorted."""
+    return sorted((row.queueId, row.queueOffset) for row in frame.select("queueId", "queueOffset").collect())
+
+
+def every(**counts: int) -> list[tuple[int, int]]:
+    return [(int(queue[1:]), offset) for queue, count in counts.items() for offset in range(count)]
+
+
+def test_a_message_becomes_a_row(topic: Topic, read: Read, server: Cluster) -> None:
+    sent = Message("", b"\x00\xff", tag="paid", keys=["a", "b"], properties={"grüße": "dich 你好", "__SHARDINGKEY": "s1"})
+    before = datetime.now(UTC).replace(tzinfo=None) - timedelta(seconds=60)
+
+    name = topic({1: [sent]})
+    frame = read(name)
+    (row,) = frame.collect()
+
+    assert frame.columns == list(COLUMNS)
+    assert (row.topic, row.broker, row.queueId, row.queueOffset) == (name, cluster.broker_name(server), 1, 0)
+    assert (bytes(row.body), row.tags, row["keys"], row.shardingKey) == (b"\x00\xff", "paid", "a b", "s1")
+    assert row.properties["grüße"] == "dich 你好"
+    assert row.msgId == row.properties["UNIQ_KEY"]
+    assert (row.reconsumeTimes, row.sysFlag) == (0, 0)
+    assert row.bornHost.startswith("127.0.0.1:")
+    assert before < row.bornTimestamp <= row.storeTimestamp + timedelta(seconds=1)
+    assert row.commitLogOffset >= 0
+
+
+def test_every_message_is_read_once(topic: Topic, read: Read) -> None:
+    name = topic({0: numbered(3_000), 1: numbered(1), 3: numbered(12_345)})
+
+    frame = read(name)
+
+    assert places(frame) == every(q0=3_000, q1=1, q3=12_345)
+    assert frame.where("int(split(decode(body, 'utf-8'), ' ')[0]) != queueOffset").count() == 0
+
+
+def test_a_queue_is_read_in_order_by_one_task(topic: Topic, read: Read) -> None:
+    name = topic({0: numbered(2_000), 1: numbered(2_000)})
+
+    frame = read(name)
+
+    assert frame.rdd.getNumPartitions() == 2
+    offsets = [row.queueOffset for row in frame.select("queueOffset").collect()]
+    assert offsets == [*range(2_000), *range(2_000)]
+
+
+def test_offsets_in_json_are_exact(topic: Topic, read: Read, server: Cluster) -> None:
+    name = topic({0: numbered(100), 1: numbered(100)})
+    broker = cluster.broker_name(server)
+
+    frame = read(
+        name,
+        startingOffsets=json.dumps({name: {broker: {"0": 10, "1": -1}}}),
+        endingOffsets=json.dumps({name: {broker: {"0": 60}}}),
+    )
+
+    assert places(frame) == [(0, offset) for offset in range(10, 60)]
+
+
+def test_latest_to_latest_is_nothing(topic: Topic, read: Read) -> None:
+    assert read(topic({0: numbered(10)}), startingOffsets="latest").count() == 0
+
+
+def test_an_empty_topic_is_an_empty_table(topic: Topic, read: Read) -> None:
+    assert read(topic(queues=3)).collect() == []
+
+
+def test_queues_are_cut_when_more_tasks_are_asked_for(topic: Topic, read: Read) -> None:
+    name = topic({0: numbered(1_000), 1: numbered(100)})
+
+    many = read(name, minPartitions="8")
+    small = read(name, maxRecordsPerPartition="300")
+
+    assert many.rdd.getNumPartitions() >= 8
+    assert small.rdd.getNumPartitions() == 5
+    assert places(many) == places(small) == every(q0=1_000, q1=100)
+
+
+def test_several_topics_at_once(topic: Topic, read: Read) -> None:
+    one, two = topic({0: numbered(3)}), topic({0: numbered(4)})
+
+    counts = {row.topic: row["count"] for row in read(f"{one},{two}").groupBy("topic").count().collect()}
+
+    assert counts == {one: 3, two: 4}
+
+
+def test_tags_are_compared_by_their_text(topic: Topic, read: Read) -> None:
+    # "Aa" and "BB" have the same Java hash code, by which a broker compares.
+    tags = ["Aa", "BB", "other", None]
+    name = topic({0: [Message("", b"%d" % number, tag=tags[number % 4]) for number in range(4_000)]})
+
+    assert places(read(name, tags="Aa")) == [(0, offset) for offset in range(0, 4_000, 4)]
+    assert read(name, tags="Aa || other", maxRecordsPerPartition="123").count() == 2_000
+
+
+def test_compressed_bodies_are_read_as_sent(topic: Topic, read: Read) -> None:
+    name = topic({0: numbered(20, size=10_000)})
+
+    rows = read(name).orderBy("queueOffset").collect()
+
+    assert [bytes(row.body) for row in rows] == [b"%d " % number + b"x" * 10_000 for number in range(20)]
+    assert all(row.sysFlag & 1 for row in rows)
+
+
+def test_large_messages_fill_several_batches(topic: Topic, read: Read) -> None:
+    noise = bytes(number * 7919 % 251 for number in range(700_000))
+    name = topic({0: [Message("", b"%d " % number + noise) for number in range(30)]})
+
+    rows = read(name).selectExpr("queueOffset", "length(body) size").collect()
+
+    assert [row.queueOffset for row in rows] == list(range(30))
+    assert all(row.size >= 700_000 for row in rows)
+
+
+def test_pulls_may_be_small(topic: Topic, read: Read) -> None:
+    name = topic({0: numbered(500)})
+
+    assert places(read(name, pullBatchSize="7")) == every(q0=500)
+
+
+def test_fewer_columns_in_any_order(spark: SparkSession, topic: Topic, server: Cluster) -> None:
+    name = topic({0: numbered(10)})
+
+    reader = spark.read.format("rockmq").schema("body binary, queueOffset long, tags string")
+    frame = reader.option("nameServer", server.namesrv).option("topic", name).load()
+
+    assert frame.columns == ["body", "queueOffset", "tags"]
+    assert [row.queueOffset for row in frame.collect()] == list(range(10))
+
+
+def test_a_limit_ends_the_read_early(topic: Topic, read: Read) -> None:
+    name = topic({0: numbered(30_000)})
+
+    assert len(read(name).limit(3).collect()) == 3
+
+
+def test_keys_of_options_have_no_case(spark: SparkSession, topic: Topic, server: Cluster) -> None:
+    name = topic({0: numbered(5)})
+
+    assert spark.read.format("RockMQ").option("NAMESERVER", server.namesrv).option("Topic", name).load().count() == 5
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"startingOffset": "latest"}, "unknown option 'startingOffset'; did you mean 'startingOffsets'?"),
+        ({"minPartitions": "x"}, "option 'minPartitions' is 'x'"),
+    ],
+)
+def test_a_wrong_option_fails_at_load(topic: Topic, read: Read, options: dict[str, str], words: str) -> None:
+    with pytest.raises(PySparkException) as raised:
+        read("orders", **options)
+
+    assert words.lower() in str(raised.value).lower()
+
+
+def test_a_topic_that_is_not_there_is_named(read: Read) -> None:
+    with pytest.raises(PySparkException, match="no-such-topic"):
+        read("no-such-topic").count()
+
+
+def test_lost_messages_are_an_error_that_names_them(topic: Topic, read: Read, server: Cluster) -> None:
+    name = topic({0: numbered(10)})
+    beyond = json.dumps({name: {cluster.broker_name(server): {"0": 15}}})
+
+    with pytest.raises(PySparkException, match=f"{name}/.*/0 ends at 10"):
+        read(name, endingOffsets=beyond).count()
+    assert read(name, endingOffsets=beyond, failOnDataLoss="false").count() == 10
+
+
+def test_what_is_not_built_says_so(spark: SparkSession, server: Cluster, tmp_path: Path) -> None:
+    frame = spark.range(1)
+
+    with pytest.raises(PySparkException, match="writing isn't built yet"):
+        frame.write.format("rockmq").option("nameServer", server.namesrv).mode("append").save()
+    with pytest.raises(PySparkException, match="streaming reads aren't built yet"):
+        stream(spark, server, tmp_path)
+
+
+def stream(spark: SparkSession, server: Cluster, checkpoint: Path) -> None:
+    frame = spark.readStream.format("rockmq").option("nameServer", server.namesrv).option("topic", "orders").load()
+    query = frame.writeStream.format("noop").option("checkpointLocation", str(checkpoint)).start()
+    query.awaitTermination(60)
