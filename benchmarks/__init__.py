@@ -1,0 +1,1 @@
+"""How fast RockMQ is, and beside whom. See README.md."""

@@ -1,0 +1,141 @@
+"""What is measured, and what it has to reach."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+QUEUES = 4
+
+
+@dataclass(frozen=True)
+class Goal:
+    """Figures to reach against the contestant named in `against`; None where nothing was promised."""
+
+    throughput_ratio: float | None = None
+    cpu_ratio: float | None = None
+    """How many times less server CPU per message."""
+    mb_per_second: float | None = None
+    """Or the loopback's own limit, when that is lower."""
+    against: str = "apache"
+
+
+@dataclass(frozen=True)
+class Earlier:
+    """A peer measured before on a machine of this kind: system, load, messages/s, CPU us per message."""
+
+    system: str
+    load: str
+    messages_per_second: float
+    cpu_us: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One workload. `options` are those of the generator."""
+
+    name: str
+    title: str
+    options: Mapping[str, object]
+    goal: Goal
+    mode: str = "send"
+    ours: str = "ours"
+    rivals: tuple[str, ...] = ("apache",)
+    preload: Mapping[str, object] = field(default_factory=dict)
+    loopback: bool = False
+    """Also measure the same exchange against a stub: what loopback and generator can do."""
+    earlier: tuple[Earlier, ...] = ()
+    seconds_max: float = 60
+
+    @property
+    def topic(self) -> str:
+        return "BENCH_" + self.name.replace("-", "_")
+
+    @property
+    def contestants(self) -> list[str]:
+        return [self.ours, *self.rivals]
+
+    @property
+    def in_megabytes(self) -> bool:
+        return self.goal.mb_per_second is not None
+
+
+ROWS = (
+    Row(
+        name="64x1-json",
+        title="send, 64 connections x 1 in flight, JSON header",
+        options={"conns": 64, "window": 1, "serializer": "json"},
+        goal=Goal(2.5, 5),
+        loopback=True,
+        earlier=(
+            Earlier("Redis 7.0 Streams", "XADD, 64 x 1, AOF everysec", 71_869, 7.6),
+            Earlier("NATS 2.15 JetStream", "sync publish, 64 x 1", 40_501, 22.3),
+            Earlier("Kafka 4.3", "raw produce acks=all, 64 x 1", 21_312, 34.9),
+        ),
+    ),
+    Row(
+        name="8x64-binary",
+        title="send, 8 connections x 64 in flight, binary header",
+        options={"conns": 8, "window": 64, "serializer": "binary"},
+        goal=Goal(10, 25),
+        loopback=True,
+        earlier=(
+            Earlier("Redis 7.0 Streams", "XADD pipelined, 64 x 64", 197_035, 3.8),
+            Earlier("NATS 2.15 JetStream", "async publish, 8 x 64", 146_765, 6.0),
+            Earlier("Kafka 4.3", "Java producers, 8 x 64, client batches", 118_208, 4.0),
+        ),
+    ),
+    Row(
+        name="batch-32",
+        title="send batches of 32, 8 connections x 4 in flight",
+        options={"conns": 8, "window": 4, "batch": 32, "serializer": "binary"},
+        goal=Goal(4, 10),
+        earlier=(Earlier("Kafka 4.3", "raw batches of 32, 8 x 4", 393_240, 2.1),),
+        seconds_max=6,  # half a gigabyte a second goes to the log
+    ),
+    Row(
+        name="pull-32",
+        title="pull 32, 4 queues interleaved in the log, 4 connections x 1",
+        mode="pull",
+        options={"conns": 4, "window": 1, "pull_max": 32, "serializer": "binary"},
+        preload={"conns": 4, "window": 32, "messages": 400_000},
+        goal=Goal(2, 3),
+        earlier=(
+            Earlier("Redis 7.0 Streams", "XREADGROUP COUNT 32, 4 x 1", 479_863, 0.9),
+            Earlier("NATS 2.15 JetStream", "fetch 500, 4 consumers", 333_628, 2.8),
+            Earlier("Kafka 4.3", "ConsumerPerformance", 1_350_494, 0.2),
+        ),
+    ),
+    Row(
+        name="pull-1000",
+        title="pull 1,000 of 1 KiB, 4 queues, 4 connections x 1",
+        mode="pull",
+        options={"conns": 4, "window": 1, "pull_max": 1000, "max_bytes": 4 << 20, "size": 1024, "serializer": "binary"},
+        preload={"conns": 4, "window": 4, "batch": 32, "size": 1024, "messages": 400_000},
+        goal=Goal(mb_per_second=400),
+        loopback=True,
+    ),
+    Row(
+        name="sync-8x64",
+        title="sync flush: send, 8 connections x 64 in flight, binary header",
+        options={"conns": 8, "window": 64, "serializer": "binary"},
+        ours="ours-sync",
+        rivals=("apache", "apache-sync"),
+        goal=Goal(1, against="apache"),
+        earlier=(
+            Earlier("Redis 7.0 Streams", "AOF always, XADD pipelined, 64 x 64", 163_613, 3.7),
+            Earlier("NATS 2.15 JetStream", "sync_interval always, 8 x 64", 14_000, 29.8),
+        ),
+    ),
+    Row(
+        name="sync-64x1",
+        title="sync flush: send, 64 connections x 1 in flight, JSON header",
+        options={"conns": 64, "window": 1, "serializer": "json"},
+        ours="ours-sync",
+        rivals=("apache-sync",),
+        goal=Goal(against="apache-sync"),
+        earlier=(
+            Earlier("Redis 7.0 Streams", "AOF always, XADD, 64 x 1", 18_506, 11.3),
+            Earlier("NATS 2.15 JetStream", "sync_interval always, 64 x 1", 11_318, 47.8),
+            Earlier("Kafka 4.3", "flush.messages=1, raw, 64 x 1", 8_949, 125.6),
+        ),
+    ),
+)
