@@ -1,41 +1,57 @@
 """Unmodified Apache RocketMQ as a peer: name server, broker, `mqadmin` and Java clients as real processes.
 
-The jars come from Maven with its ordinary client, once: class paths and compiled programs are kept under
-`.cache/apache/`, and later runs start no Maven. `available()` tells whether this machine can do it.
+`available()` tells whether this machine can do it; where the jars come from is in `jars.py`.
 
     with apache.name_server(directory, 9876) as names, apache.broker(directory, 10911, names.address) as broker:
         apache.mqadmin("clusterList", namesrv=names.address, directory=directory)
-        with apache.program("5.5.0", "PushConsumer", "group", "topic", directory=directory) as consumer: ...
+        with apache.program("5.5.0", "Producer", f"namesrv={names.address}", "topic=t", directory=directory) as producer:
+            producer.wait(60)
 """
 
 import contextlib
-import hashlib
 import json
 import os
-import shutil
 import socket
 import struct
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from xml.sax.saxutils import escape
 
 from tests.support import frames
+from tests.support.jars import (
+    CACHE,
+    CLIENTS,
+    GROUP,
+    SERVER,
+    PeerError,
+    available,
+    client_class_path,
+    compiled,
+    need,
+    server_class_path,
+)
 from tests.support.process import LOOPBACK, Process, accepts
 
-SERVER = "5.5.0"
-CLIENTS = ("4.9.8", "5.5.0")
+__all__ = [
+    "CLIENTS",
+    "SERVER",
+    "Heap",
+    "Peer",
+    "PeerError",
+    "available",
+    "broker",
+    "invoke",
+    "is_registered",
+    "mqadmin",
+    "name_server",
+    "program",
+]
+
 BROKER_NAME = "apache-a"
 CLUSTER = "ApacheCluster"
-REPOSITORY = Path(__file__).resolve().parents[2]
-CACHE = REPOSITORY / ".cache" / "apache"
-PROGRAMS = Path(__file__).parent / "java"
 START_TIMEOUT_S = 180
 
-_GROUP = "org.apache.rocketmq"
-_SERVER_ARTIFACTS = ("rocketmq-namesrv", "rocketmq-broker", "rocketmq-tools")
-_CLIENT_ARTIFACTS = ("rocketmq-client",)
 # Reflection into the JDK that Apache's own start scripts and fastjson rely on.
 _OPENED = ("java.lang", "java.nio", "java.util", "java.util.concurrent", "sun.nio.ch", "sun.nio.fs")
 _QUICK_START = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto")
@@ -48,10 +64,6 @@ _LOGBACK = """<configuration>
   <root level="${rocketmq.log.level:-info}"><appender-ref ref="file"/></root>
 </configuration>
 """
-
-
-class PeerError(Exception):
-    """Apache's software could not be fetched, compiled or asked."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,32 +104,6 @@ class Peer:
     def terminate(self) -> None:
         """End it in order, so that its files are whole; takes a broker some 20 s."""
         self.process.terminate(timeout_s=60)
-
-
-# What this machine can do
-
-
-def available() -> str | None:
-    """None when Java peers can run here, else what is missing."""
-    for tool in ("java", "javac"):
-        if not _tool(tool):
-            return f"{tool} is not installed"
-    missing = [name for name in (_server_name(SERVER), *map(_client_name, CLIENTS)) if not _cached_class_path(name)]
-    if missing and not _tool("mvn"):
-        return f"Maven is not installed and the jars of {', '.join(missing)} are not in {CACHE}"
-    return None
-
-
-def server_class_path(version: str = SERVER) -> str:
-    """Name server, broker and tools."""
-    return _class_path(_server_name(version), version, _SERVER_ARTIFACTS)
-
-
-def client_class_path(version: str) -> str:
-    return _class_path(_client_name(version), version, _CLIENT_ARTIFACTS)
-
-
-# Servers
 
 
 @contextlib.contextmanager
@@ -195,9 +181,6 @@ def is_registered(namesrv: str, broker_address: str) -> bool:
     return False
 
 
-# Tools and programs
-
-
 def mqadmin(
     command: str, *args: str, namesrv: str | None, directory: Path, timeout_s: float = 60, version: str = SERVER
 ) -> subprocess.CompletedProcess[str]:
@@ -205,7 +188,7 @@ def mqadmin(
     addressed = [command, *(["-n", namesrv] if namesrv else []), *args]
     return subprocess.run(
         _java(
-            server_class_path(version), f"{_GROUP}.tools.command.MQAdminStartup", addressed, "mqadmin", directory,
+            server_class_path(version), f"{GROUP}.tools.command.MQAdminStartup", addressed, "mqadmin", directory,
             flags=[*SMALL_HEAP.flags(), *_QUICK_START],
         ),
         stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout_s, check=False,
@@ -230,26 +213,6 @@ def program(
     return Process(name, _java(class_path, main, args, name, directory, flags=flags), directory, _environment(directory))
 
 
-def compiled(client: str) -> Path:
-    """The classes of `tests/support/java`, compiled against that client version."""
-    sources = sorted(PROGRAMS.glob("*.java"))
-    digest = hashlib.sha256()
-    for source in sources:
-        digest.update(source.name.encode() + b"\0" + source.read_bytes())
-    classes = CACHE / client / f"programs-{digest.hexdigest()[:16]}"
-    if not classes.is_dir():
-        unfinished = classes.with_name(f"{classes.name}.{os.getpid()}")
-        command = [
-            _need("javac"), "-encoding", "UTF-8", "-proc:none", "-nowarn", "-Xlint:-options", "--release", "8",
-            "-cp", client_class_path(client), "-d", str(unfinished), *map(str, sources),
-        ]  # fmt: skip
-        done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
-        if done.returncode:
-            raise PeerError(f"javac against {client} failed\n{done.stderr}{done.stdout}")
-        _move_into_place(unfinished, classes)
-    return classes
-
-
 def invoke(
     address: str, code: int, fields: Mapping[str, str] | None = None, body: bytes = b"", timeout_s: float = 3
 ) -> frames.Frame:
@@ -269,9 +232,6 @@ def invoke(
 _GET_BROKER_CLUSTER_INFO = 106
 
 
-# How it is done
-
-
 @contextlib.contextmanager
 def _server(
     name: str,
@@ -286,7 +246,7 @@ def _server(
     directory.mkdir(parents=True, exist_ok=True)
     configuration = directory / f"{name}.conf"
     configuration.write_text("".join(f"{key}={value}\n" for key, value in settings.items()), encoding="utf-8")
-    command = _java(server_class_path(version), f"{_GROUP}.{main}", ["-c", str(configuration)], name, directory, flags=flags)
+    command = _java(server_class_path(version), f"{GROUP}.{main}", ["-c", str(configuration)], name, directory, flags=flags)
     with Process(name, command, directory, _environment(directory)) as process:
         try:
             yield Peer(process, host, port, directory / f"{name}.log")
@@ -299,7 +259,7 @@ def _java(
 ) -> list[str]:
     directory.mkdir(parents=True, exist_ok=True)
     return [
-        _need("java"),
+        need("java"),
         *flags,
         *(f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in _OPENED),
         "-Djava.net.preferIPv4Stack=true",
@@ -331,72 +291,6 @@ def _exactly(data: bytes, size: int) -> bytes:
     return data
 
 
-def _tool(name: str) -> str | None:
-    home = os.environ.get("JAVA_HOME")
-    if home and name != "mvn" and (path := shutil.which(name, path=str(Path(home) / "bin"))):
-        return path
-    return shutil.which(name)
-
-
-def _need(name: str) -> str:
-    if path := _tool(name):
-        return path
-    raise PeerError(f"{name} is not installed")
-
-
-def _server_name(version: str) -> str:
-    return f"{version}/server"
-
-
-def _client_name(version: str) -> str:
-    return f"{version}/client"
-
-
-def _cached_class_path(name: str) -> str | None:
-    file = CACHE / f"{name}.classpath"
-    if not file.is_file():
-        return None
-    class_path = file.read_text(encoding="utf-8").strip()
-    return class_path if all(map(os.path.exists, class_path.split(os.pathsep))) else None
-
-
-def _class_path(name: str, version: str, artifacts: tuple[str, ...]) -> str:
-    if cached := _cached_class_path(name):
-        return cached
-    file = CACHE / f"{name}.classpath"
-    project = CACHE / f"{name}-pom"
-    project.mkdir(parents=True, exist_ok=True)
-    (project / "pom.xml").write_text(_pom(version, artifacts), encoding="utf-8")
-    unfinished = file.with_suffix(f".{os.getpid()}")
-    command = [
-        _need("mvn"), "-B", "-q", "-f", str(project / "pom.xml"), "dependency:build-classpath",
-        "-Dmdep.includeScope=runtime", f"-Dmdep.outputFile={unfinished}",
-    ]  # fmt: skip
-    done = subprocess.run(command, capture_output=True, text=True, timeout=900, check=False)
-    if done.returncode or not unfinished.is_file():
-        raise PeerError(f"Maven could not resolve {name}\n{done.stdout[-4_000:]}{done.stderr[-4_000:]}")
-    unfinished.replace(file)
-    return file.read_text(encoding="utf-8").strip()
-
-
-def _pom(version: str, artifacts: tuple[str, ...]) -> str:
-    dependencies = "".join(
-        f"    <dependency><groupId>{_GROUP}</groupId><artifactId>{artifact}</artifactId>"
-        f"<version>{escape(version)}</version></dependency>\n"
-        for artifact in artifacts
-    )
-    return f"""<project>
-  <modelVersion>4.0.0</modelVersion>
-  <groupId>rockmq.peers</groupId><artifactId>apache</artifactId><version>1</version><packaging>pom</packaging>
-  <build><pluginManagement><plugins><plugin>
-    <groupId>org.apache.maven.plugins</groupId><artifactId>maven-dependency-plugin</artifactId><version>3.8.1</version>
-  </plugin></plugins></pluginManagement></build>
-  <dependencies>
-{dependencies}  </dependencies>
-</project>
-"""
-
-
 def _logback() -> Path:
     file = CACHE / "logback.xml"
     if not file.is_file() or file.read_text(encoding="utf-8") != _LOGBACK:
@@ -405,12 +299,3 @@ def _logback() -> Path:
         unfinished.write_text(_LOGBACK, encoding="utf-8")
         unfinished.replace(file)
     return file
-
-
-def _move_into_place(unfinished: Path, final: Path) -> None:
-    try:
-        unfinished.rename(final)
-    except OSError:
-        shutil.rmtree(unfinished)
-        if not final.is_dir():  # otherwise another process has compiled the same meanwhile
-            raise

@@ -33,7 +33,6 @@ class RockMQ:
         self._directory, self._stack = directory, stack
         self._namesrv_port, self._broker_port = free_port(), free_broker_port()
         self._server: server.Server | None = None
-        self._starts = 0
         self.namesrv = self.broker = ""
 
     def start(self) -> None:

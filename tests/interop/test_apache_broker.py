@@ -1,0 +1,69 @@
+"""Apache's own broker 5.5.0 lives under our name server and serves Java clients found through it."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.interop.conftest import SERVERS
+from tests.support import apache, server
+from tests.support.cluster import route, wait_for_route
+from tests.support.events import events, wait_for_keys
+from tests.support.messages import content
+from tests.support.process import eventually, free_broker_port, free_port
+
+NAME = "apache-under-rockmq"
+
+
+@dataclass(frozen=True)
+class Registered:
+    namesrv: str
+    broker: apache.Peer
+
+
+@pytest.fixture(scope="module", params=SERVERS)
+def registered(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registered]:
+    directory = tmp_path_factory.mktemp("apache-broker")
+    with ExitStack() as running:
+        if request.param == "rockmq":
+            namesrv = running.enter_context(server.name_server(directory / "namesrv")).namesrv
+        else:
+            namesrv = running.enter_context(apache.name_server(directory / "namesrv", free_port())).address
+        broker = apache.broker(directory / "broker", free_broker_port(), namesrv, name=NAME, cluster="Mixed")
+        yield Registered(namesrv, running.enter_context(broker))
+
+
+def test_route_shows_what_the_broker_registered(registered: Registered) -> None:
+    known = wait_for_route(registered.namesrv, "TBW102")
+    (broker,) = known["brokerDatas"]
+    assert (broker["brokerName"], broker["cluster"]) == (NAME, "Mixed")
+    assert broker["brokerAddrs"] == {"0": registered.broker.address}
+    assert known["queueDatas"] == [
+        {"brokerName": NAME, "perm": 7, "readQueueNums": 8, "writeQueueNums": 8, "topicSysFlag": 0}
+    ]
+
+
+@pytest.mark.parametrize("client", apache.CLIENTS)
+def test_java_clients_find_the_broker(registered: Registered, client: str, tmp_path: Path) -> None:
+    topic = f"found-by-{client.replace('.', '-')}"
+    where = f"namesrv={registered.namesrv}", f"topic={topic}"
+    with apache.program(client, "Producer", *where, "count=20", directory=tmp_path) as producer:
+        assert producer.wait(60) == 0, producer.tail()
+        assert len(events(producer, "sent")) == 20
+    with apache.program(client, "PushConsumer", *where, f"group=group-{topic}", directory=tmp_path) as consumer:
+        wait_for_keys(consumer, {content("message-sync", i).key for i in range(20)})
+
+
+def test_new_topic_is_registered_with_the_queues_asked_for(registered: Registered, tmp_path: Path) -> None:
+    arguments = "-b", registered.broker.address, "-t", "six", "-r", "6", "-w", "6"
+    apache.mqadmin("updateTopic", *arguments, namesrv=registered.namesrv, directory=tmp_path)
+    (queues,) = wait_for_route(registered.namesrv, "six")["queueDatas"]
+    assert (queues["readQueueNums"], queues["writeQueueNums"], queues["brokerName"]) == (6, 6, NAME)
+
+
+def test_broker_that_stops_leaves_the_route(registered: Registered) -> None:
+    assert route(registered.namesrv, "TBW102")
+    registered.broker.terminate()
+    eventually(lambda: route(registered.namesrv, "TBW102") is None, 20, "broker gone from the route")

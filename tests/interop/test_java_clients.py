@@ -1,0 +1,324 @@
+"""Java clients 4.9.8 and 5.5.0, unmodified, through our name server and broker."""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.support import apache
+from tests.support.cluster import Cluster, committed_offset, max_offset, wait_for_route
+from tests.support.events import Event, events, queues_are, wait_for, wait_for_keys
+from tests.support.messages import content
+from tests.support.process import Process, eventually
+
+PER_MODE = 20
+LARGE = 6_000  # above the 4 KiB from which a client compresses
+MODES = ("sync", "async", "oneway", "batch", "selector", "large")
+SINGLE_MODES = ("sync", "async", "selector", "large")  # one acknowledgement a message, which tells its place
+QUEUES = 4
+CLIENTS = [
+    pytest.param(("4.9.8", "JSON"), id="4.9.8-json"),
+    pytest.param(("4.9.8", "ROCKETMQ"), id="4.9.8-rocketmq"),
+    pytest.param(("5.5.0", "JSON"), id="5.5.0-json"),
+    pytest.param(("5.5.0", "ROCKETMQ"), id="5.5.0-rocketmq"),
+]
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """All modes sent to one topic by one producer, all of it seen by one consumer."""
+
+    server: Cluster
+    topic: str
+    group: str
+    prefix: str
+    sent: list[Event]
+    batches: list[Event]
+    failed: list[Event]
+    received: list[Event]
+
+    def key(self, mode: str, index: int) -> str:
+        return content(f"{self.prefix}-{mode}", index).key
+
+    def messages(self, mode: str) -> list[Event]:
+        return [message for message in self.received if message["keys"].startswith(f"{self.prefix}-{mode}-")]
+
+
+@pytest.fixture(scope="module", params=CLIENTS)
+def exchange(
+    request: pytest.FixtureRequest,
+    shared: Cluster,
+    unique: Callable[[str], str],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Exchange:
+    client, serializer = request.param
+    directory = tmp_path_factory.mktemp("exchange")
+    topic, group, prefix = unique("exchange"), unique("exchange-group"), unique("m")
+    system = {"rocketmq.serialize.type": serializer}
+    where = f"namesrv={shared.namesrv}", f"topic={topic}"
+    keys = {content(f"{prefix}-{mode}", i).key for mode in MODES for i in range(PER_MODE)}
+    with ExitStack() as running:
+        producer = running.enter_context(
+            apache.program(
+                client,
+                "Producer",
+                *where,
+                f"prefix={prefix}",
+                f"modes={','.join(MODES)}",
+                f"count={PER_MODE}",
+                f"size={LARGE}",
+                directory=directory,
+                system=system,
+            )
+        )
+        assert producer.wait(120) == 0, producer.tail()
+        consumer = running.enter_context(
+            apache.program(client, "PushConsumer", *where, f"group={group}", directory=directory, system=system)
+        )
+        received = wait_for_keys(consumer, keys)
+        consumer.terminate()
+    return Exchange(
+        shared,
+        topic,
+        group,
+        prefix,
+        sent=events(producer, "sent"),
+        batches=events(producer, "sent-batch"),
+        failed=events(producer, "failed"),
+        received=received,
+    )
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_every_message_of_a_mode_arrives_as_it_was_sent(exchange: Exchange, mode: str) -> None:
+    assert not exchange.failed
+    seen: set[int] = set()
+    for message in exchange.messages(mode):
+        index = int(message["properties"]["index"])
+        expected = content(f"{exchange.prefix}-{mode}", index, LARGE if mode == "large" else 0)
+        assert message["sha256"] == expected.sha256
+        assert (message["tags"], message["keys"]) == (expected.tag, expected.key)
+        assert expected.properties.items() <= message["properties"].items()
+        assert message["topic"] == exchange.topic
+        seen.add(index)
+    assert seen == set(range(PER_MODE))
+
+
+def test_acknowledged_places_are_where_messages_are_found(exchange: Exchange) -> None:
+    found = {(message["queueId"], message["queueOffset"]): message["keys"] for message in exchange.received}
+    assert len(exchange.sent) == PER_MODE * len(SINGLE_MODES)
+    for sent in exchange.sent:
+        assert sent["status"] == "SEND_OK"
+        assert found[sent["queueId"], sent["queueOffset"]] == exchange.key(sent["mode"], sent["index"])
+    for batch in exchange.batches:
+        for i in range(batch["count"]):
+            place = batch["queueId"], batch["queueOffset"] + i
+            assert found[place] == exchange.key("batch", batch["index"] + i)
+
+
+def test_consumer_shows_the_id_the_producer_was_given(exchange: Exchange) -> None:
+    ids = {message["keys"]: message["msgId"] for message in exchange.received}
+    for sent in exchange.sent:
+        assert ids[exchange.key(sent["mode"], sent["index"])] == sent["msgId"]
+
+
+def test_offsets_of_a_queue_are_dense_and_in_order_of_sending(exchange: Exchange) -> None:
+    for queue_id in range(QUEUES):
+        in_queue = {m["queueOffset"]: m for m in exchange.received if m["queueId"] == queue_id}
+        assert sorted(in_queue) == list(range(len(in_queue)))
+        for mode in ("sync", "selector", "batch", "large"):
+            indexes = [
+                int(in_queue[offset]["properties"]["index"])
+                for offset in sorted(in_queue)
+                if in_queue[offset]["keys"].startswith(f"{exchange.prefix}-{mode}-")
+            ]
+            assert indexes == sorted(indexes)
+
+
+def test_selector_decides_the_queue(exchange: Exchange) -> None:
+    for message in exchange.messages("selector"):
+        assert message["queueId"] == int(message["properties"]["index"]) % QUEUES
+
+
+def test_consumer_offsets_are_persisted_by_shutdown(exchange: Exchange) -> None:
+    server, group, topic = exchange.server, exchange.group, exchange.topic
+    ends = {queue_id: max_offset(server, topic, queue_id) for queue_id in range(QUEUES)}
+    assert sum(ends.values()) == PER_MODE * len(MODES)
+
+    def kept() -> bool:  # the consumer commits by one-way requests
+        return all(committed_offset(server, group, topic, queue_id) == end for queue_id, end in ends.items())
+
+    eventually(kept, 10, f"committed offsets {ends}")
+
+
+@dataclass
+class Bench:
+    """Starts clients of one version for one test and ends them with it."""
+
+    server: Cluster
+    client: str
+    directory: Path
+    running: ExitStack
+    started: int = 0
+
+    def program(self, main: str, *arguments: str) -> Process:
+        self.started += 1
+        return self.running.enter_context(
+            apache.program(
+                self.client,
+                main,
+                f"namesrv={self.server.namesrv}",
+                *arguments,
+                directory=self.directory,
+                name=f"{main}-{self.started}",
+            )
+        )
+
+    def send(self, topic: str, prefix: str, count: int, *arguments: str) -> set[str]:
+        """Send and be done: the keys of the messages."""
+        producer = self.program("Producer", f"topic={topic}", f"prefix={prefix}", f"count={count}", *arguments)
+        assert producer.wait(90) == 0, producer.tail()
+        assert not events(producer, "failed")
+        return {content(f"{prefix}-{sent['mode']}", sent["index"]).key for sent in events(producer, "sent")}
+
+
+@pytest.fixture(params=apache.CLIENTS)
+def bench(request: pytest.FixtureRequest, shared: Cluster, tmp_path: Path) -> Iterator[Bench]:
+    with ExitStack() as running:
+        yield Bench(shared, request.param, tmp_path, running)
+
+
+def test_two_consumers_of_a_group_share_the_queues(bench: Bench, unique: Callable[[str], str]) -> None:
+    topic, group = unique("rebalance"), unique("rebalance-group")
+    first_keys = bench.send(topic, "first", 1)
+    wait_for_route(bench.server.namesrv, topic)
+    where = f"topic={topic}", f"group={group}"
+
+    def half(queues: set[str]) -> bool:
+        return sum(queue.startswith(f"{topic}@") for queue in queues) == QUEUES / 2
+
+    left, right = bench.program("PushConsumer", *where), bench.program("PushConsumer", *where)
+    of_left, of_right = queues_are(left, half), queues_are(right, half)
+    of_topic = {queue for queue in of_left | of_right if queue.startswith(f"{topic}@")}
+    assert len(of_topic) == QUEUES
+
+    keys = bench.send(topic, "shared", 40) | first_keys
+
+    def both() -> bool:
+        return keys <= {message["keys"] for one in (left, right) for message in events(one, "message")}
+
+    eventually(both, 60, "all messages at one of the two consumers")
+    assert all(any("shared" in message["keys"] for message in events(one, "message")) for one in (left, right))
+
+    left.terminate()
+    queues_are(right, lambda queues: of_topic <= queues)
+    wait_for_keys(right, bench.send(topic, "alone", 12))
+
+
+def test_restarted_consumer_continues_behind_what_it_consumed(bench: Bench, unique: Callable[[str], str]) -> None:
+    topic, group = unique("resume"), unique("resume-group")
+    where = f"topic={topic}", f"group={group}"
+    before = bench.send(topic, "before", 20)
+    first = bench.program("PushConsumer", *where)
+    wait_for_keys(first, before)
+    first.terminate()
+    after = bench.send(topic, "after", 20)
+    second = bench.program("PushConsumer", *where)
+    received = wait_for_keys(second, after)
+    assert {message["keys"] for message in received} == after
+
+
+def test_fast_port_serves_clients_that_use_the_vip_channel(bench: Bench, unique: Callable[[str], str]) -> None:
+    topic = unique("vip")
+    keys = bench.send(topic, "vip", 10, "vip=true", "modes=sync,async")
+    consumer = bench.program("PushConsumer", f"topic={topic}", f"group={unique('vip-group')}", "vip=true")
+    wait_for_keys(consumer, keys)
+
+
+def test_orderly_consumer_gets_each_queue_in_order(bench: Bench, unique: Callable[[str], str]) -> None:
+    topic = unique("orderly")
+    keys = bench.send(topic, "orderly", 60, "modes=selector")
+    consumer = bench.program("PushConsumer", f"topic={topic}", f"group={unique('orderly-group')}", "orderly=true")
+    received = wait_for_keys(consumer, keys)
+    for queue_id in range(QUEUES):
+        offsets = [message["queueOffset"] for message in received if message["queueId"] == queue_id]
+        assert offsets == sorted(offsets)
+
+
+def test_tag_subscription_gets_these_tags_only(bench: Bench, unique: Callable[[str], str]) -> None:
+    topic = unique("tags")
+    keys = bench.send(topic, "tags", 30)
+    wanted = {content("tags-sync", i).key for i in range(30) if i % 3 != 1}
+    consumer = bench.program("PushConsumer", f"topic={topic}", f"group={unique('tag-group')}", "tags=tag0 || tag2")
+    received = wait_for_keys(consumer, keys & wanted)
+    assert {message["tags"] for message in received} == {"tag0", "tag2"}
+
+
+def test_message_that_failed_comes_again(bench: Bench, unique: Callable[[str], str]) -> None:
+    topic, group = unique("retry"), unique("retry-group")
+    keys = bench.send(topic, "retry", 4)
+    consumer = bench.program("PushConsumer", f"topic={topic}", f"group={group}", "failOnce=2")
+
+    def again() -> Event | None:
+        repeated = (message for message in events(consumer, "message") if message["reconsumeTimes"] == 1)
+        return next(repeated, None)
+
+    repeated = consumer.wait_until(again, 90, "a second delivery")
+    assert repeated["keys"] == content("retry-sync", 2).key
+    assert repeated["sha256"] == content("retry-sync", 2).sha256
+    wait_for_keys(consumer, keys)
+
+
+@pytest.mark.parametrize("client", apache.CLIENTS)
+def test_quickstart(client: str, shared: Cluster, tmp_path: Path) -> None:
+    system = {"rocketmq.namesrv.addr": shared.namesrv}
+    with apache.program(client, "QuickstartProducer", directory=tmp_path, system=system) as producer:
+        assert producer.wait(120) == 0, producer.tail()
+    results = [line for line in producer.lines() if line.startswith("SendResult [sendStatus=SEND_OK")]
+    assert len(results) == 1_000, producer.tail()
+    ids = {line.split("msgId=")[1].split(",")[0] for line in results}
+    with apache.program(client, "QuickstartConsumer", directory=tmp_path, system=system) as consumer:
+
+        def all_of_them() -> bool:
+            text = consumer.out.read_text(encoding="utf-8")
+            return all(f"UNIQ_KEY={message_id}," in text for message_id in ids)
+
+        consumer.wait_until(all_of_them, 60, "all 1000 messages")
+
+
+@pytest.mark.parametrize("client", apache.CLIENTS)
+def test_nothing_acknowledged_is_lost_by_a_crash(own: Cluster, client: str, tmp_path: Path) -> None:
+    count = 3_000
+    where = f"namesrv={own.namesrv}", "topic=crash"
+    with ExitStack() as running:
+        producer = running.enter_context(
+            apache.program(
+                client,
+                "Producer",
+                *where,
+                "modes=sync,async",
+                f"count={count}",
+                "prefix=crash",
+                "retry=true",
+                "inFlight=16",
+                "timeoutMs=2000",
+                directory=tmp_path,
+            )
+        )
+        for acknowledged in (count // 4, count + count // 4):  # amid the sync, then amid the async sends
+            wait_for(producer, "sent", acknowledged)
+            own.crash()
+            own.start()
+        assert producer.wait(180) == 0, producer.tail()
+        sent = events(producer, "sent")
+        keys = {content(f"crash-{event['mode']}", event["index"]).key for event in sent}
+        assert len(keys) == 2 * count
+        consumer = running.enter_context(
+            apache.program(client, "PushConsumer", *where, "group=crash-group", directory=tmp_path)
+        )
+        received = wait_for_keys(consumer, keys, 120)
+    places = {(message["queueId"], message["queueOffset"]): message["keys"] for message in received}
+    for event in sent:
+        assert places[event["queueId"], event["queueOffset"]] == content(f"crash-{event['mode']}", event["index"]).key
