@@ -3,7 +3,7 @@
 BIN := .venv/bin
 CARGO := cd native && PATH="$(HOME)/.cargo/bin:$$PATH" PYO3_PYTHON="$(CURDIR)/$(BIN)/python" cargo
 
-.PHONY: help setup demo test check format interop bench clean
+.PHONY: help setup setup-checks demo test check format interop bench clean
 
 help:
 	@echo "make setup     create .venv, build the native core, install everything (quick when nothing changed)"
@@ -17,15 +17,18 @@ help:
 setup:
 	@scripts/setup.sh
 
+setup-checks:
+	@scripts/setup.sh checks
+
 demo: setup
 	@$(BIN)/rockmq demo $(ARGS)
 
 # The Python suite comes last, so that its summary is the last thing to read.
-test: setup check
+test: check
 	$(CARGO) test --quiet
 	$(BIN)/pytest $(ARGS)
 
-check: setup
+check: setup-checks
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -33,7 +36,7 @@ check: setup
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --quiet --workspace --all-targets -- -D warnings
 
-format: setup
+format: setup-checks
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 	$(CARGO) fmt --all
@@ -42,7 +45,7 @@ interop: setup
 	$(BIN)/pytest tests/interop $(ARGS)
 
 bench: setup
-	$(BIN)/python -m benchmarks.macro $(ARGS)
+	$(BIN)/python benchmarks/macro.py $(ARGS)
 
 # What can be made again; the data of a server stays.
 clean:

@@ -2,6 +2,9 @@
 # Makes .venv ready for work: Python packages, and the native core built from source. Run it as often as you like: it
 # does only what changed since the last time, by fingerprints kept in .venv. What the machine lacks it installs where it
 # may (Debian and its kin, as root), and otherwise says what to run.
+#
+#   scripts/setup.sh           for running RockMQ
+#   scripts/setup.sh checks    and what `make check` and `make test` need besides
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -20,7 +23,7 @@ main() {
     fi
     # Taken before the build: what changes during it is built the next time.
     local packages core
-    packages=$(fingerprint pyproject.toml scripts/setup.sh)
+    packages="$extras $(fingerprint pyproject.toml)"
     core=$(fingerprint native/Cargo.toml native/Cargo.lock native/core)
     if [ "$packages" != "$(made packages)" ]; then
         have_toolchain
@@ -35,6 +38,7 @@ main() {
     fi
     printf '%s\n' "$packages" >$venv/.made-packages
     printf '%s\n' "$core" >$venv/.made-core
+    [ "${1:-}" != checks ] || have_check_tools
 }
 
 build() {
@@ -86,6 +90,33 @@ have_toolchain() {
     has_rust || stop "the Rust just installed is too old$(old_rust); this needs $rust_min"
 }
 
+have_check_tools() {
+    has_lints || rustup component add rustfmt clippy >/dev/null 2>&1 || get_rust || true
+    has_lints || stop \
+        "rustfmt or clippy is missing." \
+        "With rustup:     rustup component add rustfmt clippy" \
+        "Debian 12:       apt-get install rustfmt-web rust-web-clippy" \
+        "Debian 13:       apt-get install rustfmt rust-clippy" \
+        "Fedora:          dnf install rustfmt clippy"
+    # The core's Rust tests are programs that link Python in.
+    has_python_library || { may_install python3-dev && has_python_library; } || stop \
+        "The library of $("$venv/bin/python" --version) to link with is missing." \
+        "Debian, Ubuntu:  apt-get install python3-dev (or python3.X-dev for another Python)" \
+        "Fedora:          dnf install python3-devel"
+}
+
+has_lints() {
+    cargo fmt --version >/dev/null 2>&1 && cargo clippy --version >/dev/null 2>&1
+}
+
+has_python_library() {
+    "$venv/bin/python" - <<'PYTHON'
+import os, sys, sysconfig
+variable = sysconfig.get_config_var
+sys.exit(not os.path.exists(os.path.join(variable("LIBDIR"), variable("LDLIBRARY"))) and not variable("PYTHONFRAMEWORK"))
+PYTHON
+}
+
 rust_version() {
     cargo --version 2>/dev/null | cut -d' ' -f2
 }
@@ -107,7 +138,7 @@ get_rust() {
     for suffix in "" -web; do
         version=$(apt-cache policy "cargo$suffix" | sed -n 's/^ *Candidate: *//p')
         if at_least "$version" "$rust_min"; then
-            may_install "cargo$suffix" "rustc$suffix" "rustfmt$suffix" "$([ -z $suffix ] && echo rust-clippy || echo rust-web-clippy)"
+            may_install "cargo$suffix" "rustc$suffix" "rustfmt$suffix" "rust$suffix-clippy"
             return
         fi
     done

@@ -21,7 +21,7 @@ async def test_serves_in_a_folder_that_goes_with_it() -> None:
         assert await exchange(server.namesrv) == b"hello"
         assert server.data.is_dir()
     assert not server.data.exists()
-    with pytest.raises(OSError, match="refused|failed"):
+    with pytest.raises(OSError, match=r"refused|failed"):
         await asyncio.open_connection(*server.broker.split(":"))
 
 
@@ -90,4 +90,5 @@ def test_fixtures_of_the_plugin(pytester: pytest.Pytester) -> None:
             assert rockmq_server.data.is_dir()
         """
     )
-    pytester.runpytest_subprocess("-p", "no:cacheprovider").assert_outcomes(passed=1)
+    pytester.makeini("[pytest]\nasyncio_default_fixture_loop_scope = function\n")
+    pytester.runpytest_subprocess().assert_outcomes(passed=1)

@@ -27,8 +27,8 @@ class Member:
         self.name = name
         self.ledger = ledger
         self.lines = 0
+        self._read = 0
         ledger.touch()
-        self._read: TextIO = ledger.open()
         with log.open("a") as errors:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "rockmq.cli.demo.member", namesrv, orders.TOPIC, orders.GROUP, str(ledger)],
@@ -43,12 +43,11 @@ class Member:
 
     def news(self) -> Iterator[Row]:
         """What it consumed since the last call."""
-        while True:
-            at = self._read.tell()
-            line = self._read.readline()
-            if not line.endswith("\n"):
-                self._read.seek(at)  # it is being written
-                return
+        with self.ledger.open("rb") as file:
+            file.seek(self._read)
+            whole, newline, _ = file.read().rpartition(b"\n")  # what is behind the last line end is being written
+        self._read += len(whole) + len(newline)
+        for line in whole.decode().splitlines():
             self.lines += 1
             broker, queue_id, offset, order = line.split(",")
             yield Row(Queue(broker, int(queue_id)), int(offset), int(order))

@@ -34,7 +34,7 @@ def run(orders: int, directory: Path | None, *, keep: bool) -> int:
         with screen.bars(orders) as watcher:
             records = asyncio.run(Traffic(plan, server, folder, watcher).run())
         _save(records, folder / "acknowledged.csv")
-        with archive.session(folder / "spark.log") as spark, screen.working("archiving with Spark"):
+        with screen.working("archiving with Spark"), archive.session(folder / "spark.log") as spark:
             archived = archive.to_parquet(spark, server.namesrv, folder / "archive")
     outcome = reconcile(plan, records.acknowledged, archived.rows, records.consumed, records.ends)
     screen.rates(records, archived)

@@ -45,7 +45,8 @@ class Server:
                 command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True
             )
         assert self._process.stdout is not None
-        line = self._process.stdout.readline()
+        with self._process.stdout as out:
+            line = out.readline()  # the only one it prints
         if not line.startswith("ready "):
             raise ConfigError(f"the server did not start, see {self._log}: {self._log.read_text()[-500:].strip()}")
         return time.monotonic() - started

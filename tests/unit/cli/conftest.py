@@ -19,14 +19,14 @@ Command = Callable[..., Awaitable[Ended]]
 def rockmq() -> Command:
     """Runs `rockmq` as a process of its own, as users do."""
 
-    async def run(*words: str, stdin: bytes = b"") -> Ended:
+    async def run(*words: str, stdin: bytes = b"", timeout: float = 60) -> Ended:
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "rockmq.cli", *words),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
         )
-        out, err = await asyncio.wait_for(process.communicate(stdin), 60)
+        out, err = await asyncio.wait_for(process.communicate(stdin), timeout)
         assert process.returncode is not None
         return Ended(process.returncode, out.decode(), err.decode())
 

@@ -12,7 +12,7 @@ from tests.unit.cli.conftest import Command
 
 async def stored(server: Server, topic: str) -> list[bytes]:
     async with Client(server.namesrv) as mq:
-        return [message.body for queue in await mq.queues(topic) for message in (await mq.pull(queue, 0)).messages]
+        return [message.body for queue in await mq.queues(topic) for message in (await mq.pull(queue, 0, 1_000)).messages]
 
 
 async def test_a_message_with_all_that_belongs_to_it(rockmq: Command, rockmq_server: Server) -> None:

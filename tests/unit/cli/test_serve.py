@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from rockmq.cli import serve
 from rockmq.client import Client, Message
 from tests.unit.cli.conftest import Command
 
@@ -141,6 +142,26 @@ async def test_what_cannot_be_served_ends_with_one_line(
     assert err.startswith("rockmq: ")
     assert reason in err
     assert err.count("\n") == 1
+
+
+def test_a_store_that_fails_ends_the_server_loudly(capfd: pytest.CaptureFixture[str]) -> None:
+    class Failing:
+        closed = False
+
+        def __init__(self, failed: Callable[[BaseException], None]) -> None:
+            self._failed = failed
+
+        async def start(self) -> None:
+            asyncio.get_running_loop().call_later(0.05, self._failed, OSError(5, "Input/output error"))
+
+        async def close(self) -> None:
+            Failing.closed = True
+
+    assert serve._run(Failing, lambda role: "broker=here") == 1
+    assert Failing.closed
+    out, err = capfd.readouterr()
+    assert out == "ready broker=here\n"
+    assert err == "rockmq: the store failed, so this broker ended: [Errno 5] Input/output error\n"
 
 
 async def test_a_store_has_one_owner(rockmq: Command, started: Started, tmp_path: Path) -> None:
