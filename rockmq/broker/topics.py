@@ -56,9 +56,9 @@ class TopicTable:
             topics.BENCHMARK: (1024, both),
             identity.broker_cluster_name: (
                 16,
-                Permission.INHERIT | (both if wanted.cluster_topic_enable else Permission(0)),
+                Permission.INHERIT | (both if wanted.cluster_topic_enable else 0),
             ),
-            identity.broker_name: (1, Permission.INHERIT | (both if wanted.broker_topic_enable else Permission(0))),
+            identity.broker_name: (1, Permission.INHERIT | (both if wanted.broker_topic_enable else 0)),
             topics.OFFSET_MOVED: (1, both),
             topics.SCHEDULE: (18, both),
             f"{identity.broker_cluster_name}_REPLY_TOPIC": (1, both),
@@ -71,9 +71,7 @@ class TopicTable:
             system[wanted.msg_trace_topic_name] = (1, both)
         for name, (queues, perm) in system.items():
             if name not in self._topics:
-                self._topics[name] = TopicConfig(
-                    topic_name=name, read_queue_nums=queues, write_queue_nums=queues, perm=int(perm)
-                )
+                self._topics[name] = TopicConfig(topic_name=name, read_queue_nums=queues, write_queue_nums=queues, perm=perm)
         # A restart must look like a change: name servers may have forgotten us or hold another broker's table.
         self.version = self.version.advanced(self._clock.now_ms())
         self._saver.changed()

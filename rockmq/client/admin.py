@@ -103,7 +103,7 @@ class Admin:
         topic: str,
         queues: int = 8,
         *,
-        permission: Permission = Permission.READ | Permission.WRITE,
+        permission: int = Permission.READ | Permission.WRITE,
         order: bool = False,
         cluster: str | None = None,
         timeout: float = 10.0,

@@ -1,24 +1,30 @@
-"""Bits: permissions, message sysFlag, pull sysFlag (PermName.java, MessageSysFlag.java, PullSysFlag.java)."""
+"""Bits: permissions, message sysFlag, pull sysFlag (PermName.java, MessageSysFlag.java, PullSysFlag.java).
 
-from enum import IntEnum, IntFlag
+Plain integers: `&` on members of an `IntFlag` builds a new member each time, which a pull would feel.
+"""
 
-
-class Permission(IntFlag):
-    INHERIT = 1
-    WRITE = 2
-    READ = 4
-    PRIORITY = 8
+from enum import IntEnum
+from typing import Final
 
 
-class MessageFlag(IntFlag):
-    COMPRESSED = 0x1
-    MULTI_TAGS = 0x2
-    TRANSACTION = 0xC
-    BORN_HOST_V6 = 0x10
-    STORE_HOST_V6 = 0x20
-    NEED_UNWRAP = 0x40
-    INNER_BATCH = 0x80
-    COMPRESSION_TYPE = 0x700
+class Permission:
+    """What may be done with a topic, or with all of a broker."""
+
+    INHERIT: Final = 1
+    WRITE: Final = 2
+    READ: Final = 4
+    PRIORITY: Final = 8
+
+
+class MessageFlag:
+    COMPRESSED: Final = 0x1
+    MULTI_TAGS: Final = 0x2
+    TRANSACTION: Final = 0xC
+    BORN_HOST_V6: Final = 0x10
+    STORE_HOST_V6: Final = 0x20
+    NEED_UNWRAP: Final = 0x40
+    INNER_BATCH: Final = 0x80
+    COMPRESSION_TYPE: Final = 0x700
 
 
 class TransactionState(IntEnum):
@@ -30,9 +36,9 @@ class TransactionState(IntEnum):
     ROLLBACK = 12
 
 
-class PullFlag(IntFlag):
-    COMMIT_OFFSET = 1
-    SUSPEND = 2
-    SUBSCRIPTION = 4
-    CLASS_FILTER = 8
-    LITE_PULL = 16
+class PullFlag:
+    COMMIT_OFFSET: Final = 1
+    SUSPEND: Final = 2
+    SUBSCRIPTION: Final = 4
+    CLASS_FILTER: Final = 8
+    LITE_PULL: Final = 16

@@ -8,6 +8,7 @@ Five wire types exist: text, 32- and 64-bit integers, booleans, enums by name (p
 
 from collections.abc import Callable
 from functools import cache
+from operator import attrgetter
 from typing import Annotated, Any, NamedTuple, TypeVar
 
 import msgspec
@@ -82,7 +83,21 @@ def decode(header: type[H], fields: dict[str, str]) -> H:
 
 def encode(header: Header) -> dict[str, str]:
     """The header as `extFields`: fields without a value are left out, everything is text (Go refuses numbers)."""
-    return {key: text(value) for name, key in keys(type(header)) if (value := getattr(header, name)) is not None}
+    get, names = _reader(type(header))
+    return {
+        key: value if type(value) is str else str(value) if type(value) is int else text(value)
+        for key, value in zip(names, get(header), strict=True)
+        if value is not None
+    }
+
+
+@cache
+def _reader(header: type[Header]) -> tuple[Callable[[Header], tuple[object, ...]], list[str]]:
+    """What takes all values out of a header in one call, and the wire names they go under."""
+    attributes = [name for name, _ in keys(header)]
+    if len(attributes) > 1:
+        return attrgetter(*attributes), [key for _, key in keys(header)]
+    return lambda value: tuple(getattr(value, name) for name in attributes), [key for _, key in keys(header)]
 
 
 def text(value: object) -> str:

@@ -55,6 +55,7 @@ class Connection(asyncio.Protocol):
         self._writable = asyncio.Event()
         self._writable.set()
         self._unread = 0
+        self._paused = False
         self.transport: asyncio.Transport
         self.lost = False
         self.peer = ""
@@ -99,10 +100,12 @@ class Connection(asyncio.Protocol):
         return False
 
     def pause_writing(self) -> None:
+        self._paused = True
         self._writable.clear()
         self.hold_reading()
 
     def resume_writing(self) -> None:
+        self._paused = False
         self._writable.set()
         self.stalled_rounds = 0
         self.release_reading()
@@ -136,11 +139,12 @@ class Connection(asyncio.Protocol):
 
     def write(self, data: bytes) -> None:
         """Send bytes that are whole frames; dropped when the connection is gone, cut off when the peer lets them pile up."""
-        if self.lost or self.transport.is_closing():
+        transport = self.transport
+        if transport.is_closing():
             return
         self.idle_rounds = 0
-        self.transport.write(data)
-        if not self._writable.is_set():
+        transport.write(data)
+        if self._paused:
             self._check_buffer()
 
     def _check_buffer(self) -> None:
@@ -151,12 +155,12 @@ class Connection(asyncio.Protocol):
 
     def answer(self, request: Command, answer: Answer) -> None:
         """Send a handler's answer; one-way requests get none."""
-        if answer is None or request.is_oneway or self.lost or self.transport.is_closing():
+        if answer is None or request.flag & codec.ONEWAY_FLAG or self.transport.is_closing():
             return
         if isinstance(answer, Streamed):
             self.idle_rounds = 0
             self.transport.writelines([answer.reply.encode_head(answer.size), *cast("list[bytes]", answer.buffers)])
-            if not self._writable.is_set():
+            if self._paused:
                 self._check_buffer()
         else:
             self.write(answer.encode())

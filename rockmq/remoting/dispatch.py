@@ -31,6 +31,7 @@ class Streamed(NamedTuple):
 
 
 Answer = Command | Streamed | None
+_IMMEDIATE = (Command, Streamed)
 Handler = Callable[[Any, Command, "Connection"], "Answer | Awaitable[Answer]"]
 
 
@@ -66,9 +67,9 @@ class Dispatcher:
         except Exception as error:  # the edge where every error becomes a code  # noqa: BLE001
             connection.answer(request, refused(request, error))
             return
-        if isinstance(answer, Command | Streamed) or answer is None:
+        if isinstance(answer, _IMMEDIATE):
             connection.answer(request, answer)
-        else:
+        elif answer is not None:
             self._later(request, connection, answer)
 
     def _later(self, request: Command, connection: "Connection", answer: Awaitable[Answer]) -> None:

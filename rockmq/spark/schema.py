@@ -128,7 +128,7 @@ COLUMNS = {
 DDL = ", ".join(f"{name} {column.spark}" for name, column in COLUMNS.items())
 ARROW = pa.schema([(name, column.arrow) for name, column in COLUMNS.items()])
 
-_COMPRESSED = pa.scalar(int(MessageFlag.COMPRESSED), pa.int32())
+_COMPRESSED = pa.scalar(MessageFlag.COMPRESSED, pa.int32())
 
 
 def project(wanted: "StructType") -> pa.Schema:

@@ -72,12 +72,9 @@ class MessageStore:
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="store")
         self._next_force = 0.0
         self.failed = False
-        self.core: _core.Store
-
-    @property
-    def is_sync(self) -> bool:
+        self.is_sync = options.flush_disk_type is Flush.SYNC_FLUSH
         """Whether messages are acknowledged, and seen by consumers, only when they are on disk."""
-        return self._options.flush_disk_type is Flush.SYNC_FLUSH
+        self.core: _core.Store
 
     @property
     def readable_limit(self) -> int:
