@@ -56,6 +56,20 @@ pub fn inspect(text: &[u8]) -> Known<'_> {
     known
 }
 
+/// The value of TAGS, for who wants nothing else: only the segment that holds it is taken apart.
+pub fn tags(text: &[u8]) -> Option<&[u8]> {
+    let mut tags = None;
+    let mut rest = text;
+    while !rest.is_empty() {
+        let end = find_either(rest, VALUE_END, VALUE_END).unwrap_or(rest.len());
+        if let Some(value) = rest[..end].strip_prefix(b"TAGS\x01").filter(|value| !value.is_empty()) {
+            tags = Some(value);
+        }
+        rest = rest.get(end + 1..).unwrap_or_default();
+    }
+    tags
+}
+
 /// The tags code of a queue entry: Java's `String.hashCode` of the whole TAGS value, sign-extended; 0 without TAGS.
 pub fn tags_code(tags: Option<&[u8]>) -> i64 {
     tags.map_or(0, |tags| i64::from(java_hash(tags)))
@@ -78,6 +92,15 @@ mod tests {
         let text = b"a\x01b\x02\x02x\x02\x01v\x02k\x01\x02c\x01d\x01e\x02a\x01z";
         let read: Vec<_> = items(text).collect();
         assert_eq!(read, [(&b"a"[..], &b"b"[..]), (b"c", b"d\x01e"), (b"a", b"z")]);
+    }
+
+    #[test]
+    fn tags_alone_are_what_inspection_finds() {
+        for text in
+            ["", "TAGS\u{1}a", "x\u{1}y\u{2}TAGS\u{1}a\u{1}b\u{2}TAGS\u{1}\u{2}", "TAGS\u{2}TAGS\u{1}c\u{2}d", "xTAGS\u{1}a\u{2}"]
+        {
+            assert_eq!(tags(text.as_bytes()), inspect(text.as_bytes()).tags, "{text:?}");
+        }
     }
 
     #[test]

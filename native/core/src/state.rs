@@ -122,7 +122,7 @@ impl State {
                 let size = message.size();
                 let (place, rest) = out.split_at_mut(size);
                 message.encode(place, (queue_offset + batch.len() as u64) as i64, position);
-                let tags = properties::tags_code(properties::inspect(inner.properties).tags);
+                let tags = properties::tags_code(properties::tags(inner.properties));
                 batch.push(Entry { position: position as i64, size: size as i32, tags });
                 position += size as u64;
                 out = rest;
