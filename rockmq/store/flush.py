@@ -41,7 +41,9 @@ class Flusher:
 
     def request(self) -> None:
         """Force what is in the log now, soon."""
-        self._wake.set()
+        # Setting takes a lock. While it is set, the thread has yet to look how far the log has grown.
+        if not self._wake.is_set():
+            self._wake.set()
 
     def _run(self) -> None:
         while not self._closing:
