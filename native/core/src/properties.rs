@@ -96,9 +96,13 @@ mod tests {
 
     #[test]
     fn tags_alone_are_what_inspection_finds() {
-        for text in
-            ["", "TAGS\u{1}a", "x\u{1}y\u{2}TAGS\u{1}a\u{1}b\u{2}TAGS\u{1}\u{2}", "TAGS\u{2}TAGS\u{1}c\u{2}d", "xTAGS\u{1}a\u{2}"]
-        {
+        for text in [
+            "",
+            "TAGS\u{1}a",
+            "x\u{1}y\u{2}TAGS\u{1}a\u{1}b\u{2}TAGS\u{1}\u{2}",
+            "TAGS\u{2}TAGS\u{1}c\u{2}d",
+            "xTAGS\u{1}a\u{2}",
+        ] {
             assert_eq!(tags(text.as_bytes()), inspect(text.as_bytes()).tags, "{text:?}");
         }
     }
