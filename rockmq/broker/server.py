@@ -10,6 +10,7 @@ from contextlib import AsyncExitStack
 
 from rockmq.base import address
 from rockmq.base.clock import Clock, SystemClock
+from rockmq.base.errors import ConfigError
 from rockmq.base.tasks import Tasks
 from rockmq.broker.clients import ClientTables, ConsumerGroup
 from rockmq.broker.durability import DurabilityGate
@@ -89,7 +90,7 @@ class Broker:
 
         store = MessageStore(
             options.store,
-            store_host=address.to_bytes(host, port),
+            store_host=_store_host(host, port, network.bind_address),
             region=options.identity.region_id,
             trace_on=options.identity.trace_on,
             cluster=options.identity.broker_cluster_name,
@@ -169,6 +170,16 @@ class Broker:
 def _ports(listen_port: int) -> list[int]:
     """The port and the fast port below it; when the system is to choose a port there is no fast one."""
     return [listen_port, listen_port - FAST_PORT_BELOW] if listen_port > FAST_PORT_BELOW else [listen_port]
+
+
+def _store_host(host: str, port: int, bind_address: str) -> bytes:
+    """The advertised address as records hold it. That is an IP; a name that only outsiders can resolve has none here."""
+    try:
+        return address.to_bytes(host, port)
+    except ConfigError as error:
+        own = _reachable(bind_address)
+        log.warning("%s; message ids will name %s, so clients outside can't look messages up by id", error, own)
+        return address.to_bytes(own, port)
 
 
 def _reachable(bind_address: str) -> str:

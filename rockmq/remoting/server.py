@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import os
 from collections.abc import Callable
 
 from rockmq.base import address
@@ -58,7 +59,9 @@ class RemotingServer:
             except OSError as error:
                 await self.close()
                 where = address.join(self._host, port)
-                raise ConfigError(f"can't listen on {where}: {error.strerror or error}") from None
+                # asyncio puts a sentence of its own where the system's words should be.
+                reason = os.strerror(error.errno) if error.errno else error
+                raise ConfigError(f"can't listen on {where}: {reason}") from None
             self._servers.append(server)
 
     async def start(self) -> None:

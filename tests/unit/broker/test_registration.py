@@ -88,3 +88,14 @@ async def test_host_names_and_ipv6(tmp_path: Path, remote: RemotingClient, host:
         assert found["brokerDatas"][0]["brokerAddrs"] == {"0": broker.address}  # type: ignore[index]
         assert (await remote.ask(broker.address, codec.request(RequestCode.GET_BROKER_RUNTIME_INFO), 5)).body
     await server.close()
+
+
+async def test_name_that_only_outsiders_know_is_advertised(tmp_path: Path, remote: RemotingClient) -> None:
+    server = name_server(tmp_path / "1")
+    await server.start()
+    settings = {"namesrvAddr": server.address, "brokerIP1": "mq.outside.invalid", "advertisedPort": "31911"}
+    async with running(tmp_path / "b", **settings) as broker:
+        assert broker.address == "mq.outside.invalid:31911"
+        found = await route_appears(remote, server.address, "TBW102")
+        assert found["brokerDatas"][0]["brokerAddrs"] == {"0": broker.address}  # type: ignore[index]
+    await server.close()
