@@ -57,7 +57,9 @@ made() {
 
 find_python() {
     local each
-    for each in python3.13 python3.12 python3.11 python3; do
+    # The system's own comes first: distributions build it with profile-guided optimisation, and it runs a fifth faster
+    # than what version managers build by default. PYTHON=... picks another.
+    for each in ${PYTHON:-} /usr/bin/python3 python3.13 python3.12 python3.11 python3; do
         # ensurepip is what Debian leaves out of python3 and python3-venv brings.
         if "$each" -c "import sys, venv, ensurepip; sys.exit(sys.version_info < (${python_min/./, }))" 2>/dev/null; then
             command -v "$each"

@@ -1,6 +1,6 @@
 """Time, as something that is handed in: code that waits or stamps takes a Clock, so that tests can own the time."""
 
-import time
+from time import monotonic, time_ns
 from typing import Protocol
 
 
@@ -16,7 +16,7 @@ class SystemClock:
     """The machine's own clock."""
 
     def now_ms(self) -> int:
-        return time.time_ns() // 1_000_000
+        return time_ns() // 1_000_000
 
     def monotonic(self) -> float:
-        return time.monotonic()
+        return monotonic()

@@ -56,8 +56,8 @@ class DurabilityGate:
         if self._immediate:
             if replies:
                 connection.write(replies)
-            for topic, queue_id in arrivals:
-                self._wake(topic, queue_id)
+            if arrivals:
+                self._wake_all(arrivals)
             return
         size = len(replies)
         held = connection.held_bytes
@@ -74,10 +74,13 @@ class DurabilityGate:
                 timed_out = codec.recode(replies, ResponseCode.FLUSH_DISK_TIMEOUT, TIMEOUT_REMARK) if not durable else b""
                 connection.write(timed_out or replies)
             if durable:
-                for topic, queue_id in arrivals:
-                    self._wake(topic, queue_id)
+                self._wake_all(arrivals)
 
         self.when_durable(position, deliver)
+
+    def _wake_all(self, arrivals: list[tuple[str, int]]) -> None:
+        for topic, queue_id in arrivals:
+            self._wake(topic, queue_id)
 
     def when_durable(self, position: int, deliver: Callable[[bool], None]) -> None:
         """Call `deliver(True)` when everything below `position` is durable, or `deliver(False)` when that takes too long."""

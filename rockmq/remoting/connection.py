@@ -46,7 +46,7 @@ class Connection(asyncio.Protocol):
         opened: "Callable[[Connection], None] | None" = None,
     ) -> None:
         self._dispatch = dispatch
-        self._clock = clock
+        self._now_ms = clock.now_ms
         self._store = store
         self._appended = appended
         self._opened = opened
@@ -77,13 +77,13 @@ class Connection(asyncio.Protocol):
         name = transport.get_extra_info("peername")
         self.peer_host = address.to_bytes(name[0], name[1])
         self.peer = address.join(*address.from_bytes(self.peer_host))
-        self._lane = _core.Lane(self._store, self.peer_host, FRAME_SIZE_MAX)
+        self._feed = _core.Lane(self._store, self.peer_host, FRAME_SIZE_MAX).feed
         if self._opened is not None:
             self._opened(self)
 
     def data_received(self, data: "Buffer") -> None:
         self.idle_rounds = 0
-        replies, position, commands, arrivals, fault = self._lane.feed(data, self._clock.now_ms())
+        replies, position, commands, arrivals, fault = self._feed(data, self._now_ms())
         if position and self._appended is not None:
             self._appended(self, replies, position, arrivals)
         for cut in commands:

@@ -310,6 +310,7 @@ def test_nothing_acknowledged_is_lost_by_a_crash(own: Cluster, client: str, tmp_
         for acknowledged in (count // 4, count + count // 4):  # amid the sync, then amid the async sends
             wait_for(producer, "sent", acknowledged)
             own.crash()
+            assert len(events(producer, "sent")) < 2 * count, "it was over before the crash"
             own.start()
         assert producer.wait(180) == 0, producer.tail()
         sent = events(producer, "sent")
