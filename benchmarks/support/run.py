@@ -101,7 +101,11 @@ class Bench:
                 # What one has written is on disk before the other is measured, and memory is the same for both.
                 _sync()
                 self._page_cache.fill()
-                load = self._load(row, contestant, seconds=min(pace.seconds, row.seconds_max), warmup=pace.warmup)
+                with contextlib.ExitStack() as others:
+                    for other in contestants:
+                        if other is not contestant:
+                            others.enter_context(other.stopped())
+                    load = self._load(row, contestant, seconds=min(pace.seconds, row.seconds_max), warmup=pace.warmup)
                 loads[contestant.name].append(load)
                 self._console.log(f"{row.name} {turn + 1}/{pace.repeats} {contestant.name}: {report.one_line(row, load)}")
         loopback = None

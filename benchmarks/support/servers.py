@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -53,9 +54,25 @@ class Contestant:
     def pids(self) -> list[int]:
         return process_tree(self.broker_pid)
 
-    def memory(self) -> "Memory":
+    @property
+    def all_pids(self) -> list[int]:
         roots = [self.broker_pid, *([self.name_server_pid] if self.name_server_pid else [])]
-        return sum((Memory.of(pid) for root in roots for pid in process_tree(root)), start=Memory(0, 0))
+        return [pid for root in roots for pid in process_tree(root)]
+
+    def memory(self) -> "Memory":
+        return sum((Memory.of(pid) for pid in self.all_pids), start=Memory(0, 0))
+
+    @contextlib.contextmanager
+    def stopped(self) -> Iterator[None]:
+        """Doing nothing meanwhile: what a server does when idle shall not slow down the one that is measured."""
+        pids = self.all_pids
+        try:
+            for pid in pids:
+                os.kill(pid, signal.SIGSTOP)
+            yield
+        finally:
+            for pid in pids:
+                os.kill(pid, signal.SIGCONT)
 
 
 @dataclass(frozen=True)
