@@ -1,15 +1,15 @@
 """The native core: what happens once per message, and nothing else.
 
-The core knows buffers and files. It opens no socket, decides no policy, starts no thread and calls no Python class of
+The core knows buffers, files and sockets it is handed. It decides no policy, starts no thread and calls no Python class of
 ours. Times are milliseconds since the epoch and always handed in; the core never asks a clock. A *position* is a physical
 offset in the commit log, an *offset* an index in a consume queue. A *host* is the wire form of an address: 4 or 16 bytes
 of IP and a big-endian 32-bit port, so 8 or 20 bytes.
 
-Only `rockmq.protocol.codec`, `rockmq.remoting.connection` and `rockmq.store` import this module.
+Only `rockmq.protocol.codec`, `rockmq.remoting` and `rockmq.store` import this module.
 """
 
 from collections.abc import Iterable
-from typing import TypeAlias, final
+from typing import Any, TypeAlias, final
 
 from typing_extensions import Buffer
 
@@ -250,6 +250,53 @@ class Lane:
     @property
     def buffered(self) -> int:
         """Bytes of an unfinished frame held."""
+
+Told: TypeAlias = tuple[
+    Any,  # the connection given to `add`
+    Fed | None,  # what its lane has for Python
+    str | None,  # why the transport has ended, empty when it was closed in good order; None while it has not
+]
+
+@final
+class Transport:
+    """One socket of a reactor, with the methods of asyncio.Transport that a connection uses.
+
+    What is written leaves at once as far as the kernel takes it; the rest waits, by reference and not copied, so buffers
+    may not change afterwards. Every end, by either side, is told by `Reactor.poll`.
+    """
+
+    def write(self, data: Buffer) -> None: ...
+    def writelines(self, data: list[Any]) -> None:
+        """Write buffers back to back."""
+    def get_write_buffer_size(self) -> int: ...
+    def is_closing(self) -> bool: ...
+    def pause_reading(self) -> None: ...
+    def resume_reading(self) -> None: ...
+    def close(self) -> None:
+        """Read no more, and end when what waits was written."""
+    def abort(self) -> None:
+        """End without writing what waits."""
+    @property
+    def traffic(self) -> int:
+        """Grows with every read and write."""
+
+@final
+class Reactor:
+    """The sockets of a server, each with a lane. An event loop watches `fileno()` for reading, and calls `poll` then.
+
+    With `replies_at_once` the replies of ordinary sends are written as soon as their messages are appended; otherwise they
+    are told, to be written when they are durable. `frame_size_max` as for Lane.
+    """
+
+    def __init__(self, store: Store | None, frame_size_max: int, replies_at_once: bool) -> None: ...
+    def fileno(self) -> int: ...
+    def add(self, fd: int, peer: bytes, connection: object) -> Transport:
+        """Take over a connected TCP socket, which is ours to close from now on. OSError when it can't be watched."""
+    def poll(self, now: int) -> list[Told]:
+        """Serve the sockets that are ready, some of them; the rest are still ready afterwards.
+
+        Tells of those that need Python: frames or replies for it, something that waits or waited to be written, an end.
+        """
 
 def encode_frame(
     serializer: int, code: int, opaque: int, flag: int, remark: str | None, fields: dict[str, str], body: bytes

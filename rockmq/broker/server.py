@@ -78,7 +78,8 @@ class Broker:
         server = RemotingServer(
             network.bind_address,
             _ports(network.listen_port),
-            self._connection,
+            lambda: Connection(self._dispatch, clock, appended=self._gate.appended),
+            clock,
             idle_seconds=network.server_channel_max_idle_time_seconds,
             connections_max=network.connections_max,
             backlog=network.server_socket_backlog,
@@ -121,7 +122,6 @@ class Broker:
         topics.create_system_topics()
         topics.attach(store)
 
-        self._store = store
         self._gate = gate
         self._groups = groups
         self._dispatch = Dispatcher(
@@ -142,7 +142,7 @@ class Broker:
         tasks.every(SAMPLE_SECONDS, runtime.sample, "statistics")
         tasks.every(options.consumers.flush_consumer_offset_interval / 1000, offsets.save, "consumer offsets")
 
-        await server.start()
+        await server.start(store.core, replies_at_once=not store.is_sync)
         self._closing.callback(long_polling.answer_all)
         remoting = RemotingClient(clock=clock)
         self._closing.push_async_callback(remoting.close)
@@ -150,9 +150,6 @@ class Broker:
         self._closing.push_async_callback(registration.close)
         await registration.start()
         log.info("broker %s serves at %s", options.identity.broker_name, self.address)
-
-    def _connection(self, opened: Callable[[Connection], None]) -> Connection:
-        return Connection(self._dispatch, self._clock, store=self._store.core, appended=self._gate.appended, opened=opened)
 
     def _consumers_changed(self, group: ConsumerGroup) -> None:
         config = self._groups.find(group.name)

@@ -31,7 +31,8 @@ class NameServer:
         self._server = RemotingServer(
             network.bind_address,
             [network.listen_port],
-            lambda opened: Connection(self._dispatcher, clock, opened=opened),
+            lambda: Connection(self._dispatcher, clock),
+            clock,
             idle_seconds=network.server_channel_max_idle_time_seconds,
             connections_max=network.connections_max,
             backlog=network.server_socket_backlog,

@@ -1,7 +1,8 @@
 """One connection, either end of it.
 
 Both ends send requests on the same connection; bit 0 of the flag tells a response from a request, `opaque` which request
-it answers. Bytes go to the core's lane, which cuts frames and, on a broker, answers ordinary sends by itself.
+it answers. Bytes go through a lane of the core, which cuts frames and, on a broker, appends ordinary sends by itself. A
+server's connections get what is left for them from the core's reactor, a client's get bytes from asyncio.
 
 Bounds: an unfinished frame holds at most `FRAME_SIZE_MAX` bytes; while the peer doesn't read, nothing more is read from
 it (`WRITE_BUFFER_HIGH`), and over `WRITE_BUFFER_MAX` or after `stall_seconds` it is cut off.
@@ -10,7 +11,7 @@ it (`WRITE_BUFFER_HIGH`), and over `WRITE_BUFFER_MAX` or after `stall_seconds` i
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from rockmq import _core
 from rockmq.base import address
@@ -33,57 +34,62 @@ Appended = Callable[["Connection", bytes, int, list[tuple[str, int]]], None]
 """Takes (connection, encoded replies, position behind the last append, queues to wake)."""
 
 
+class Transport(Protocol):
+    """What a connection needs of asyncio.Transport, or of the core's in its place."""
+
+    def write(self, data: bytes, /) -> None: ...
+    def writelines(self, data: list[Any], /) -> None: ...
+    def get_write_buffer_size(self) -> int: ...
+    def is_closing(self) -> bool: ...
+    def pause_reading(self) -> None: ...
+    def resume_reading(self) -> None: ...
+    def close(self) -> None: ...
+    def abort(self) -> None: ...
+
+
 class Connection(asyncio.Protocol):
     """A connection from its start to its end. `on_close` callables run once, when it is lost."""
 
-    def __init__(
-        self,
-        dispatch: Dispatcher,
-        clock: Clock,
-        *,
-        store: "_core.Store | None" = None,
-        appended: Appended | None = None,
-        opened: "Callable[[Connection], None] | None" = None,
-    ) -> None:
+    def __init__(self, dispatch: Dispatcher, clock: Clock, *, appended: Appended | None = None) -> None:
         self._dispatch = dispatch
         self._now_ms = clock.now_ms
-        self._store = store
         self._appended = appended
-        self._opened = opened
         self._pending: dict[int, asyncio.Future[Command]] = {}
         self._opaque = 0
         self._writable = asyncio.Event()
         self._writable.set()
         self._unread = 0
         self._paused = False
-        self.transport: asyncio.Transport
+        self.transport: Transport
         self.lost = False
         self.peer = ""
         """The other end as `ip:port`."""
         self.peer_host = b""
-        self.idle_rounds = 0
-        """Sweeps since bytes went in either direction."""
-        self.stalled_rounds = 0
-        """Sweeps since the peer stopped reading."""
         self.held_bytes = 0
         """Bytes of replies that wait until their messages are durable."""
         self.on_close: list[Callable[[Connection], None]] = []
 
+    def start(self, transport: Transport, peer_host: bytes) -> None:
+        """Begin on a transport that is connected to `peer_host`."""
+        self.transport = transport
+        self.peer_host = peer_host
+        self.peer = address.join(*address.from_bytes(peer_host))
+
     # asyncio.Protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = cast("asyncio.Transport", transport)
-        self.transport.set_write_buffer_limits(high=WRITE_BUFFER_HIGH)
-        name = transport.get_extra_info("peername")
-        self.peer_host = address.to_bytes(name[0], name[1])
-        self.peer = address.join(*address.from_bytes(self.peer_host))
-        self._feed = _core.Lane(self._store, self.peer_host, FRAME_SIZE_MAX).feed
-        if self._opened is not None:
-            self._opened(self)
+        made = cast("asyncio.Transport", transport)
+        made.set_write_buffer_limits(high=WRITE_BUFFER_HIGH)
+        name = made.get_extra_info("peername")
+        self.start(made, address.to_bytes(name[0], name[1]))
+        self._feed = _core.Lane(None, self.peer_host, FRAME_SIZE_MAX).feed
 
     def data_received(self, data: "Buffer") -> None:
-        self.idle_rounds = 0
-        replies, position, commands, arrivals, fault = self._feed(data, self._now_ms())
+        self.fed(self._feed(data, self._now_ms()))
+
+    def fed(self, fed: "_core.Fed") -> None:
+        """Take what a lane has left for us."""
+        replies, position, commands, arrivals, fault = fed
         if position and self._appended is not None:
             self._appended(self, replies, position, arrivals)
         for cut in commands:
@@ -99,16 +105,19 @@ class Connection(asyncio.Protocol):
     def eof_received(self) -> bool:
         return False
 
+    # Both ways are also called by an asyncio transport at marks of its own, so each may come twice.
+
     def pause_writing(self) -> None:
-        self._paused = True
-        self._writable.clear()
-        self.hold_reading()
+        if not self._paused:
+            self._paused = True
+            self._writable.clear()
+            self.hold_reading()
 
     def resume_writing(self) -> None:
-        self._paused = False
-        self._writable.set()
-        self.stalled_rounds = 0
-        self.release_reading()
+        if self._paused:
+            self._paused = False
+            self._writable.set()
+            self.release_reading()
 
     def connection_lost(self, error: Exception | None) -> None:
         self.lost = True
@@ -140,28 +149,28 @@ class Connection(asyncio.Protocol):
     def write(self, data: bytes) -> None:
         """Send bytes that are whole frames; dropped when the connection is gone, cut off when the peer lets them pile up."""
         transport = self.transport
-        if transport.is_closing():
-            return
-        self.idle_rounds = 0
-        transport.write(data)
-        if self._paused:
-            self._check_buffer()
+        if not transport.is_closing():
+            transport.write(data)
+            self.check_waiting()
 
-    def _check_buffer(self) -> None:
+    def check_waiting(self) -> None:
+        """Read no more from a peer that doesn't read, and cut it off when too much waits for it."""
         waiting = self.transport.get_write_buffer_size()
         if waiting > WRITE_BUFFER_MAX:
             log.warning("cutting off %s: it leaves %d bytes unread, the bound is %d", self.peer, waiting, WRITE_BUFFER_MAX)
             self.transport.abort()
+        elif waiting > WRITE_BUFFER_HIGH:
+            self.pause_writing()
+        elif waiting == 0 and self._paused:
+            self.resume_writing()
 
     def answer(self, request: Command, answer: Answer) -> None:
         """Send a handler's answer; one-way requests get none."""
         if answer is None or request.flag & codec.ONEWAY_FLAG or self.transport.is_closing():
             return
         if isinstance(answer, Streamed):
-            self.idle_rounds = 0
-            self.transport.writelines([answer.reply.encode_head(answer.size), *cast("list[bytes]", answer.buffers)])
-            if self._paused:
-                self._check_buffer()
+            self.transport.writelines([answer.reply.encode_head(answer.size), *answer.buffers])
+            self.check_waiting()
         else:
             self.write(answer.encode())
 

@@ -1,18 +1,36 @@
-"""Listens, and keeps an eye on its connections."""
+"""Listens, serves its connections through the core's reactor, and keeps an eye on them."""
 
 import asyncio
 import logging
 import os
+import socket
 from collections.abc import Callable
 
+from rockmq import _core
 from rockmq.base import address
+from rockmq.base.clock import Clock
 from rockmq.base.errors import ConfigError
 from rockmq.base.tasks import Tasks
+from rockmq.protocol.codec import FRAME_SIZE_MAX
 from rockmq.remoting.connection import Connection
 
 log = logging.getLogger(__name__)
 
 SWEEP_SECONDS = 5.0
+ACCEPT_PAUSE_SECONDS = 1.0
+"""How long no connection is accepted when the system has no file descriptor left for one."""
+
+
+class _Seen:
+    """What the sweeps have seen of a connection."""
+
+    __slots__ = ("idle_rounds", "stalled_rounds", "traffic", "transport")
+
+    def __init__(self, transport: "_core.Transport") -> None:
+        self.transport = transport
+        self.traffic = 0
+        self.idle_rounds = 0
+        self.stalled_rounds = 0
 
 
 class RemotingServer:
@@ -26,7 +44,8 @@ class RemotingServer:
         self,
         host: str,
         ports: list[int],
-        make: Callable[[Callable[[Connection], None]], Connection],
+        make: Callable[[], Connection],
+        clock: Clock,
         *,
         idle_seconds: float = 120.0,
         connections_max: int = 50_000,
@@ -35,88 +54,143 @@ class RemotingServer:
         self._host = host
         self._ports = ports
         self._make = make
+        self._now_ms = clock.now_ms
         self._idle_rounds_max = max(1, round(idle_seconds / SWEEP_SECONDS))
         self._connections_max = connections_max
         self._backlog = backlog
-        self._servers: list[asyncio.Server] = []
+        self._listeners: list[socket.socket] = []
+        self._reactor: _core.Reactor | None = None
         self._tasks = Tasks()
-        self._closing = False
-        self.connections: set[Connection] = set()
+        self._connections: dict[Connection, _Seen] = {}
 
     async def bind(self) -> None:
         """Take all ports, or none, without accepting yet. Raises ConfigError naming the port that is taken."""
-        loop = asyncio.get_running_loop()
         for port in self._ports:
             try:
-                server = await loop.create_server(
-                    lambda: self._make(self._opened),
-                    self._host,
-                    port,
-                    backlog=self._backlog,
-                    reuse_address=True,
-                    start_serving=False,
-                )
+                await self._bind(port)
             except OSError as error:
                 await self.close()
                 where = address.join(self._host, port)
-                # asyncio puts a sentence of its own where the system's words should be.
-                reason = os.strerror(error.errno) if error.errno else error
+                # A resolver's error has words but no number of the system's.
+                reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror
                 raise ConfigError(f"can't listen on {where}: {reason}") from None
-            self._servers.append(server)
 
-    async def start(self) -> None:
-        """Accept connections; binds first if that wasn't done. Raises ConfigError as `bind`."""
-        if not self._servers:
+    async def _bind(self, port: int) -> None:
+        loop = asyncio.get_running_loop()
+        found = await loop.getaddrinfo(self._host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        for family, where in dict.fromkeys((family, where) for family, _, _, _, where in found):
+            self._listeners.append(listener := socket.socket(family, socket.SOCK_STREAM))
+            listener.setblocking(False)
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            listener.bind(where)
+
+    async def start(self, store: "_core.Store | None" = None, *, replies_at_once: bool = False) -> None:
+        """Accept connections; binds first if that wasn't done. Raises ConfigError as `bind`.
+
+        Ordinary sends are appended to `store` by the core, and their replies written by it, if `replies_at_once`.
+        """
+        if not self._listeners:
             await self.bind()
-        for server in self._servers:
-            await server.start_serving()
+        self._reactor = _core.Reactor(store, FRAME_SIZE_MAX, replies_at_once)
+        asyncio.get_running_loop().add_reader(self._reactor.fileno(), self._serve)
+        for listener in self._listeners:
+            listener.listen(self._backlog)
+            self._accept_from(listener)
         self._tasks.every(SWEEP_SECONDS, self.sweep, "idle sweep")
 
     @property
     def port(self) -> int:
         """The first bound port; tells which one the system chose when 0 was asked for."""
-        return int(self._servers[0].sockets[0].getsockname()[1])
+        return int(self._listeners[0].getsockname()[1])
 
-    def _opened(self, connection: Connection) -> None:
-        if self._closing:
-            # Accepted by the kernel before it stopped listening; nobody would serve it or close it.
-            connection.transport.abort()
+    @property
+    def connections(self) -> list[Connection]:
+        """Those that are open."""
+        return list(self._connections)
+
+    def _accept_from(self, listener: socket.socket) -> None:
+        if listener.fileno() >= 0:
+            asyncio.get_running_loop().add_reader(listener, self._accept, listener)
+
+    def _accept(self, listener: socket.socket) -> None:
+        for _ in range(self._backlog):
+            try:
+                accepted, name = listener.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                log.error("can't accept connections for now: %s; %d are open", error.strerror, len(self._connections))
+                loop = asyncio.get_running_loop()
+                loop.remove_reader(listener)
+                loop.call_later(ACCEPT_PAUSE_SECONDS, self._accept_from, listener)
+                return
+            self._open(accepted, address.to_bytes(name[0], name[1]))
+
+    def _open(self, accepted: socket.socket, peer_host: bytes) -> None:
+        if len(self._connections) >= self._connections_max:
+            peer = address.join(*address.from_bytes(peer_host))
+            log.warning("refusing %s: %d connections are open, the bound", peer, len(self._connections))
+            accepted.close()
             return
-        if len(self.connections) >= self._connections_max:
-            log.warning("refusing %s: %d connections are open, the bound", connection.peer, len(self.connections))
-            connection.transport.abort()
+        assert self._reactor is not None
+        connection = self._make()
+        transport = self._reactor.add(accepted.detach(), peer_host, connection)
+        connection.start(transport, peer_host)
+        self._connections[connection] = _Seen(transport)
+        connection.on_close.append(self._closed)
+
+    def _closed(self, connection: Connection) -> None:
+        del self._connections[connection]
+
+    def _serve(self) -> None:
+        if self._reactor is None:
             return
-        self.connections.add(connection)
-        connection.on_close.append(self.connections.discard)
+        connection: Connection
+        for connection, fed, ended in self._reactor.poll(self._now_ms()):
+            try:
+                if fed is not None:
+                    connection.fed(fed)
+                connection.check_waiting()
+            except Exception:
+                log.exception("closing the connection from %s", connection.peer)
+                connection.transport.abort()
+            if ended is not None:
+                connection.connection_lost(OSError(ended) if ended else None)
 
     def sweep(self) -> None:
         """Close what is idle or stalled; called every `SWEEP_SECONDS`."""
-        for connection in list(self.connections):
-            connection.idle_rounds += 1
-            if connection.transport.get_write_buffer_size():
-                connection.stalled_rounds += 1
-            else:
-                connection.stalled_rounds = 0
-            if connection.stalled_rounds > self._idle_rounds_max:
+        for connection, seen in list(self._connections.items()):
+            transport = seen.transport
+            seen.idle_rounds = seen.idle_rounds + 1 if transport.traffic == seen.traffic else 0
+            seen.stalled_rounds = seen.stalled_rounds + 1 if transport.get_write_buffer_size() else 0
+            seen.traffic = transport.traffic
+            if seen.stalled_rounds > self._idle_rounds_max:
                 log.warning("cutting off %s: it doesn't read what it is sent", connection.peer)
-                connection.transport.abort()
-            elif connection.idle_rounds > self._idle_rounds_max:
+                transport.abort()
+            elif seen.idle_rounds > self._idle_rounds_max:
                 log.info("closing the connection from %s: idle", connection.peer)
-                connection.transport.close()
+                transport.close()
 
     async def close(self) -> None:
         """Stop listening, then close every connection."""
-        self._closing = True
         await self._tasks.close()
-        for server in self._servers:
-            server.close()
-        for connection in list(self.connections):
+        loop = asyncio.get_running_loop()
+        for listener in self._listeners:
+            loop.remove_reader(listener)
+            listener.close()
+        self._listeners.clear()
+        for connection in self.connections:
             connection.close()
         # Give what was written a moment to leave; a peer that doesn't read mustn't hold us.
         for _ in range(20):
-            if not self.connections:
+            if not self._connections:
                 break
             await asyncio.sleep(0.01)
-        for connection in list(self.connections):
+        for connection in self.connections:
             connection.transport.abort()
-        self._servers.clear()
+        if self._reactor is not None:
+            self._serve()
+            loop.remove_reader(self._reactor.fileno())
+            self._reactor = None

@@ -21,7 +21,7 @@ use crate::{
     python::Bytes,
     send::{self, Arrival, Scratch},
     state::{check_host, State},
-    store::Store,
+    store::{Open, Store},
 };
 
 /// Room kept for the next unfinished frame.
@@ -31,7 +31,7 @@ const REPLY_SIZE: usize = 320;
 
 #[pyclass(module = "rockmq._core")]
 pub struct Lane {
-    store: Option<Py<Store>>,
+    store: Option<Arc<Open>>,
     peer: Vec<u8>,
     frame_size_max: usize,
     /// The start of a frame whose rest hasn't come.
@@ -43,12 +43,27 @@ pub struct Lane {
 
 /// What came of a piece of the stream.
 #[derive(Default)]
-struct Outcome {
-    replies: Vec<u8>,
-    end: u64,
+pub struct Outcome<'py> {
+    pub replies: Vec<u8>,
+    /// The position behind the last record appended, 0 when there was none.
+    pub end: u64,
     /// (topic, queue id) of watched queues that got messages.
-    arrivals: Vec<(String, i32)>,
-    reason: Option<String>,
+    pub arrivals: Vec<(String, i32)>,
+    pub commands: Vec<Bound<'py, PyTuple>>,
+    pub reason: Option<String>,
+}
+
+impl<'py> Outcome<'py> {
+    /// Nothing came of it but replies.
+    pub fn is_plain(&self) -> bool {
+        self.commands.is_empty() && self.arrivals.is_empty() && self.reason.is_none()
+    }
+
+    pub fn into_fed(self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        let arrivals = PyList::new(py, self.arrivals)?;
+        let commands = PyList::new(py, self.commands)?;
+        (PyBytes::new(py, &self.replies), self.end, commands, arrivals, self.reason).into_pyobject(py)
+    }
 }
 
 /// A frame for Python, still in the bytes it came in.
@@ -61,7 +76,22 @@ struct Pending<'d> {
 #[pymethods]
 impl Lane {
     #[new]
-    fn new(store: Option<Py<Store>>, peer: &[u8], frame_size_max: usize) -> PyResult<Self> {
+    fn new(store: Option<&Bound<'_, Store>>, peer: &[u8], frame_size_max: usize) -> PyResult<Self> {
+        Self::open(store.map(|store| Arc::clone(&store.get().shared)), peer, frame_size_max)
+    }
+
+    fn feed<'py>(&mut self, py: Python<'py>, chunk: &Bound<'py, PyAny>, now: i64) -> PyResult<Bound<'py, PyTuple>> {
+        self.take(py, Bytes::of(chunk)?.as_slice(), now)?.into_fed(py)
+    }
+
+    #[getter]
+    fn buffered(&self) -> usize {
+        self.pending.len()
+    }
+}
+
+impl Lane {
+    pub fn open(store: Option<Arc<Open>>, peer: &[u8], frame_size_max: usize) -> PyResult<Self> {
         check_host("peer", peer)?;
         if !(frame::HEAD..=i32::MAX as usize).contains(&frame_size_max) {
             let bounds = format!("frame_size_max {frame_size_max} is not within {} … {}", frame::HEAD, i32::MAX);
@@ -78,44 +108,34 @@ impl Lane {
         })
     }
 
-    fn feed<'py>(&mut self, py: Python<'py>, chunk: &Bound<'py, PyAny>, now: i64) -> PyResult<Bound<'py, PyTuple>> {
-        let chunk = Bytes::of(chunk)?;
+    /// Take the next bytes of the stream.
+    pub fn take<'py>(&mut self, py: Python<'py>, mut data: &[u8], now: i64) -> PyResult<Outcome<'py>> {
         let mut outcome = Outcome::default();
-        let commands = PyList::empty(py);
         if self.dead.is_none() {
-            let mut data = chunk.as_slice();
             if !self.pending.is_empty() {
-                data = self.complete(py, data, now, &mut outcome, &commands)?;
+                data = self.complete(py, data, now, &mut outcome)?;
             }
             if self.pending.is_empty() && outcome.reason.is_none() {
-                let rest = self.cut(py, data, now, &mut outcome, &commands)?;
+                let rest = self.cut(py, data, now, &mut outcome)?;
                 self.pending.extend_from_slice(rest);
             }
             if outcome.reason.is_some() {
-                self.dead = outcome.reason;
+                self.dead.clone_from(&outcome.reason);
                 self.pending = Vec::new();
             }
+        } else {
+            outcome.reason.clone_from(&self.dead);
         }
-        let arrivals = PyList::new(py, outcome.arrivals)?;
-        let replies = PyBytes::new(py, &outcome.replies);
-        (replies, outcome.end, commands, arrivals, self.dead.as_deref()).into_pyobject(py)
+        Ok(outcome)
     }
 
-    #[getter]
-    fn buffered(&self) -> usize {
-        self.pending.len()
-    }
-}
-
-impl Lane {
     /// Add to the pending frame what it lacks, and no more; what is left of `data`.
-    fn complete<'d>(
+    fn complete<'d, 'py>(
         &mut self,
-        py: Python<'_>,
+        py: Python<'py>,
         mut data: &'d [u8],
         now: i64,
-        outcome: &mut Outcome,
-        commands: &Bound<'_, PyList>,
+        outcome: &mut Outcome<'py>,
     ) -> PyResult<&'d [u8]> {
         loop {
             // The words are completed first, to be judged before anything is added behind them.
@@ -128,7 +148,7 @@ impl Lane {
             self.pending.extend_from_slice(head);
             data = rest;
             let pending = mem::take(&mut self.pending);
-            let unfinished = self.cut(py, &pending, now, outcome, commands)?.len();
+            let unfinished = self.cut(py, &pending, now, outcome)?.len();
             self.pending = pending;
             if unfinished == 0 || outcome.reason.is_some() {
                 self.pending.clear();
@@ -142,20 +162,19 @@ impl Lane {
     }
 
     /// Take all whole frames of `data`; what is left of it.
-    fn cut<'d>(
+    fn cut<'d, 'py>(
         &mut self,
-        py: Python<'_>,
+        py: Python<'py>,
         data: &'d [u8],
         now: i64,
-        outcome: &mut Outcome,
-        commands: &Bound<'_, PyList>,
+        outcome: &mut Outcome<'py>,
     ) -> PyResult<&'d [u8]> {
         let mut pending = Vec::new();
         let rest = self.process(data, now, outcome, &mut pending);
         self.header.shrink();
         self.scratch.shrink();
         for frame in pending {
-            commands.append(command(py, &frame)?)?;
+            outcome.commands.push(command(py, &frame)?);
         }
         Ok(rest)
     }
@@ -165,12 +184,11 @@ impl Lane {
         &mut self,
         mut data: &'d [u8],
         now: i64,
-        outcome: &mut Outcome,
+        outcome: &mut Outcome<'_>,
         pending: &mut Vec<Pending<'d>>,
     ) -> &'d [u8] {
-        let store = self.store.as_ref().map(|store| Arc::clone(&store.get().shared));
+        let Self { store, header, scratch, peer, .. } = self;
         let mut state = None;
-        let header = &mut self.header;
         loop {
             let (text, body, size) = match frame::cut(data, self.frame_size_max) {
                 Cut::More => return data,
@@ -189,12 +207,12 @@ impl Lane {
             data = &data[size..];
             if let Some(store) = store.as_ref().filter(|_| send::is_send(header)) {
                 let state: &mut State = state.get_or_insert_with(|| store.state());
-                let arrival = Arrival { header, text, body, peer: &self.peer, now };
+                let arrival = Arrival { header, text, body, peer, now };
                 if outcome.replies.capacity() == 0 {
                     outcome.replies.reserve(REPLY_SIZE + data.len().min(BUFFER_KEPT));
                 }
                 let (config, fixed) = (&store.config, &store.fixed);
-                let stored = send::store(state, config, fixed, &mut self.scratch, &arrival, &mut outcome.replies);
+                let stored = send::store(state, config, fixed, scratch, &arrival, &mut outcome.replies);
                 if let Some(stored) = stored {
                     outcome.end = stored.end;
                     if stored.watched {

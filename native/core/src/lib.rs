@@ -1,7 +1,7 @@
 //! RockMQ's native core: what happens once per message. The contract is `rockmq/_core.pyi`.
 //!
 //! Bytes in, values out: `frame`, `json`, `header`, `properties`, `record`, `columns`. Files: `mapped_file`, `commit_log`,
-//! `consume_queue`, `queue_files`, `recover`. Both together: `state`, `get`, `send`. Python: `python`, `lane`, `store` and this file.
+//! `consume_queue`, `queue_files`, `recover`. Both together: `state`, `get`, `send`. Python: `python`, `lane`, `reactor`, `store` and this file.
 
 mod columns;
 mod commit_log;
@@ -16,6 +16,7 @@ mod mapped_file;
 mod properties;
 mod python;
 mod queue_files;
+mod reactor;
 mod record;
 mod recover;
 mod send;
@@ -99,6 +100,8 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add("StoreError", module.py().get_type::<python::StoreError>())?;
     module.add_class::<lane::Lane>()?;
+    module.add_class::<reactor::Reactor>()?;
+    module.add_class::<reactor::Transport>()?;
     module.add_class::<store::Slice>()?;
     module.add_class::<store::Store>()?;
     module.add_function(wrap_pyfunction!(encode_frame, module)?)?;

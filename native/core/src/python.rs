@@ -38,21 +38,31 @@ impl<'a, 'py> Bytes<'a, 'py> {
         if let Ok(bytes) = object.cast::<PyBytes>() {
             return Ok(Self::Bytes(bytes));
         }
-        let buffer = PyUntypedBuffer::get(object)?;
-        if !buffer.is_c_contiguous() {
-            return Err(PyValueError::new_err("the buffer is not contiguous"));
-        }
-        Ok(Self::Buffer(buffer))
+        contiguous(PyUntypedBuffer::get(object)?).map(Self::Buffer)
     }
 
     pub fn as_slice(&self) -> &[u8] {
         match self {
             Self::Bytes(bytes) => bytes.as_bytes(),
-            Self::Buffer(buffer) if buffer.len_bytes() == 0 => &[],
-            // SAFETY: a contiguous export of len_bytes bytes at buf_ptr, which its owner may neither free nor resize
-            // before the buffer is released, when self is dropped. We hold the GIL and run no Python between reading two
-            // bytes that depend on each other: every slice is checked against its length, not against its content.
-            Self::Buffer(buffer) => unsafe { std::slice::from_raw_parts(buffer.buf_ptr().cast(), buffer.len_bytes()) },
+            Self::Buffer(buffer) => slice_of(buffer),
         }
     }
+}
+
+pub fn contiguous(buffer: PyUntypedBuffer) -> PyResult<PyUntypedBuffer> {
+    if !buffer.is_c_contiguous() {
+        return Err(PyValueError::new_err("the buffer is not contiguous"));
+    }
+    Ok(buffer)
+}
+
+/// The bytes of a contiguous buffer.
+pub fn slice_of(buffer: &PyUntypedBuffer) -> &[u8] {
+    if buffer.len_bytes() == 0 || !buffer.is_c_contiguous() {
+        return &[];
+    }
+    // SAFETY: a contiguous export of len_bytes bytes at buf_ptr, which its owner may neither free nor resize before the
+    // buffer is released, which its borrow here outlives. We hold the GIL and run no Python between reading two bytes that
+    // depend on each other: every slice is checked against its length, not against its content.
+    unsafe { std::slice::from_raw_parts(buffer.buf_ptr().cast(), buffer.len_bytes()) }
 }

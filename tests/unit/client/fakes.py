@@ -40,7 +40,7 @@ class Fake:
         return f"127.0.0.1:{self.port}"
 
     @property
-    def connections(self) -> set[Connection]:
+    def connections(self) -> list[Connection]:
         assert self._server is not None
         return self._server.connections
 
@@ -51,15 +51,10 @@ class Fake:
             self.asked.append(request)
             self._dispatch(request, connection)
 
-        def make(opened: Callable[[Connection], None]) -> Connection:
-            def accepted(connection: Connection) -> None:
-                opened(connection)
-                if self._server is not server:  # accepted while we stopped
-                    connection.transport.abort()
+        def make() -> Connection:
+            return Connection(dispatch, SystemClock())  # type: ignore[arg-type]
 
-            return Connection(dispatch, SystemClock(), opened=accepted)  # type: ignore[arg-type]
-
-        server = self._server = RemotingServer("127.0.0.1", [self.port], make)
+        server = self._server = RemotingServer("127.0.0.1", [self.port], make, SystemClock())
         await server.start()
         self.port = server.port
 
@@ -67,7 +62,7 @@ class Fake:
         """Be gone, as after a crash."""
         server, self._server = self._server, None
         if server is not None:
-            for connection in list(server.connections):
+            for connection in server.connections:
                 connection.transport.abort()
             await server.close()
 

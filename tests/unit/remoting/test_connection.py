@@ -8,7 +8,7 @@ import pytest
 
 from rockmq.base.clock import SystemClock
 from rockmq.base.errors import ConfigError, ConnectError, ConnectionLost, RequestTimeout, ResponseError
-from rockmq.protocol import codec
+from rockmq.protocol import codec, headers  # noqa: F401 - declares the codes used here
 from rockmq.protocol.codec import Command
 from rockmq.protocol.codes import RequestCode, ResponseCode
 from rockmq.protocol.header import Header
@@ -28,7 +28,8 @@ async def serving(handlers: dict[int, Handler], *, idle_seconds: float = 120) ->
     server = RemotingServer(
         "127.0.0.1",
         [0],
-        lambda opened: Connection(dispatcher, SystemClock(), opened=opened),
+        lambda: Connection(dispatcher, SystemClock()),
+        SystemClock(),
         idle_seconds=idle_seconds,
     )
     await server.start()
@@ -153,7 +154,7 @@ async def test_server_asks_its_client_on_the_same_connection() -> None:
 
 async def test_port_that_is_taken_is_named() -> None:
     async with serving({}) as (server, _):
-        second = RemotingServer("127.0.0.1", [server.port], lambda opened: Connection(Dispatcher({}), SystemClock()))
+        second = RemotingServer("127.0.0.1", [server.port], lambda: Connection(Dispatcher({}), SystemClock()), SystemClock())
         with pytest.raises(ConfigError, match=str(server.port)):
             await second.start()
 
@@ -162,7 +163,7 @@ async def test_half_a_frame_then_silence_is_closed_by_the_sweep() -> None:
     async with serving({CODE: echo}, idle_seconds=10) as (server, address):
         silent, talking = await RawClient.connect(address), await RawClient.connect(address)
         await silent.send(request(CODE, {}, b"x" * 1000)[:500])
-        for _ in range(4):
+        for _ in range(5):
             server.sweep()
             await talking.ask(request(CODE, {}, b""))
         assert await silent.closed()
@@ -195,7 +196,8 @@ async def test_connections_are_bounded() -> None:
     server = RemotingServer(
         "127.0.0.1",
         [0],
-        lambda opened: Connection(Dispatcher({CODE: echo}), SystemClock(), opened=opened),
+        lambda: Connection(Dispatcher({CODE: echo}), SystemClock()),
+        SystemClock(),
         connections_max=2,
     )
     await server.start()
