@@ -208,6 +208,7 @@ class Store:
         bytes_max: int,
         limit: int,
         tag_codes: Iterable[int] | None,
+        reply: tuple[int, int, int] | None = None,
     ) -> tuple[int, int, int, int, int, list[bytes | Slice]]:
         """Read messages from `offset` on: (status, next offset, min offset, max offset, count, buffers).
 
@@ -217,6 +218,9 @@ class Store:
         `rockmq.store.GetStatus`. Neighbouring records come as one buffer; short runs are copied together, long ones (from
         16 KiB) are slices of the mapped file. The max offset returned is the queue's end for this call. Entries without a
         record (pre-blank, zero, or pointing at something else) are passed over like removed messages.
+
+        With `reply` = (serializer, opaque, broker id to suggest) the buffers are a whole response to a pull when there are
+        messages.
         """
     def read(self, position: int) -> bytes | None:
         """The whole record at `position`, None when there is none (checked: magic, size, embedded position)."""
@@ -292,8 +296,8 @@ class Reactor:
     def fileno(self) -> int: ...
     def add(self, fd: int, peer: bytes, connection: object) -> Transport:
         """Take over a connected TCP socket, which is ours to close from now on. OSError when it can't be watched."""
-    def poll(self, now: int) -> list[Told]:
-        """Serve the sockets that are ready, some of them; the rest are still ready afterwards.
+    def poll(self, now: int) -> list[Told] | None:
+        """Serve the sockets that are ready, some of them; the rest are still ready afterwards. None when none was.
 
         Tells of those that need Python: frames or replies for it, something that waits or waited to be written, an end.
         """
@@ -301,12 +305,7 @@ class Reactor:
 def encode_frame(
     serializer: int, code: int, opaque: int, flag: int, remark: str | None, fields: dict[str, str], body: bytes
 ) -> bytes:
-    """One frame with language PYTHON and our version ordinal. For a body that is sent apart use `frame_head`."""
-
-def frame_head(
-    serializer: int, code: int, opaque: int, flag: int, remark: str | None, fields: dict[str, str], body_size: int
-) -> bytes:
-    """The frame up to, and not with, a body of `body_size` bytes that follows."""
+    """One frame with language PYTHON and our version ordinal."""
 
 def decode_records(data: Buffer) -> list[Record]:
     """Cut stored records (V1 and V2). ValueError tells the byte at which the data stops making sense."""

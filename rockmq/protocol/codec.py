@@ -4,8 +4,9 @@ The core cuts frames into tuples (`_core.Command`); here they get names. Encodin
 which suits every client (protocol spec, 1.1).
 """
 
-from dataclasses import dataclass, field
 from enum import IntEnum
+
+import msgspec
 
 from rockmq import _core
 from rockmq._core import decode_columns, decode_records
@@ -47,15 +48,14 @@ class Serializer(IntEnum):
     ROCKETMQ = 1
 
 
-@dataclass(slots=True)
-class Command:
+class Command(msgspec.Struct):
     """One request or response. `fields` are the header's extFields, `body` is empty when there is none."""
 
     code: int
     opaque: int
     flag: int = 0
     remark: str | None = None
-    fields: dict[str, str] = field(default_factory=dict)
+    fields: dict[str, str] = msgspec.field(default_factory=dict)
     body: bytes = b""
     language: str = "PYTHON"
     version: int = VERSION
@@ -72,10 +72,6 @@ class Command:
     def encode(self) -> bytes:
         """The frame."""
         return _core.encode_frame(self.serializer, self.code, self.opaque, self.flag, self.remark, self.fields, self.body)
-
-    def encode_head(self, body_size: int) -> bytes:
-        """The frame up to a body of `body_size` bytes that is sent behind it."""
-        return _core.frame_head(self.serializer, self.code, self.opaque, self.flag, self.remark, self.fields, body_size)
 
 
 def from_tuple(cut: "_core.Command") -> Command:

@@ -20,7 +20,7 @@ from rockmq.base.errors import ConnectionLost, RequestTimeout
 from rockmq.protocol import codec
 from rockmq.protocol.codec import FRAME_SIZE_MAX, Command
 from rockmq.protocol.codes import name_of
-from rockmq.remoting.dispatch import Answer, Dispatcher, Streamed
+from rockmq.remoting.dispatch import Answer, Dispatcher
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -168,8 +168,8 @@ class Connection(asyncio.Protocol):
         """Send a handler's answer; one-way requests get none."""
         if answer is None or request.flag & codec.ONEWAY_FLAG or self.transport.is_closing():
             return
-        if isinstance(answer, Streamed):
-            self.transport.writelines([answer.reply.encode_head(answer.size), *answer.buffers])
+        if isinstance(answer, list):
+            self.transport.writelines(answer)
             self.check_waiting()
         else:
             self.write(answer.encode())

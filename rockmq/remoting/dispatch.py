@@ -7,7 +7,7 @@ wait, or None when nothing is to be answered. A plain call costs a fraction of a
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from rockmq import _core
 from rockmq.base.errors import ProtocolError, StoreUnavailable
@@ -22,16 +22,11 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-class Streamed(NamedTuple):
-    """A reply whose body is written from buffers as they are, without being joined; `size` is their sum in bytes."""
+Frame = list["bytes | _core.Slice"]
+"""A response that is encoded already, in pieces."""
 
-    reply: Command
-    buffers: "list[bytes | _core.Slice]"
-    size: int
-
-
-Answer = Command | Streamed | None
-_IMMEDIATE = (Command, Streamed)
+Answer = Command | Frame | None
+_IMMEDIATE = (Command, list)
 Handler = Callable[[Any, Command, "Connection"], "Answer | Awaitable[Answer]"]
 
 

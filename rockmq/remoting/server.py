@@ -21,6 +21,10 @@ ACCEPT_PAUSE_SECONDS = 1.0
 """How long no connection is accepted when the system has no file descriptor left for one."""
 
 
+ROUNDS = 4
+"""How often sockets are served before the event loop gets a turn."""
+
+
 class _Seen:
     """What the sweeps have seen of a connection."""
 
@@ -145,19 +149,25 @@ class RemotingServer:
         del self._connections[connection]
 
     def _serve(self) -> None:
-        if self._reactor is None:
-            return
-        connection: Connection
-        for connection, fed, ended in self._reactor.poll(self._now_ms()):
-            try:
-                if fed is not None:
-                    connection.fed(fed)
+        # Answering takes long enough for others to become ready; asking again costs less than a turn of the event loop.
+        for _ in range(ROUNDS):
+            told = self._reactor.poll(self._now_ms()) if self._reactor is not None else None
+            if told is None:
+                break
+            for connection, fed, ended in told:
+                self._told(connection, fed, ended)
+
+    def _told(self, connection: Connection, fed: "_core.Fed | None", ended: str | None) -> None:
+        try:
+            if fed is not None:
+                connection.fed(fed)
+            else:
                 connection.check_waiting()
-            except Exception:
-                log.exception("closing the connection from %s", connection.peer)
-                connection.transport.abort()
-            if ended is not None:
-                connection.connection_lost(OSError(ended) if ended else None)
+        except Exception:
+            log.exception("closing the connection from %s", connection.peer)
+            connection.transport.abort()
+        if ended is not None:
+            connection.connection_lost(OSError(ended) if ended else None)
 
     def sweep(self) -> None:
         """Close what is idle or stalled; called every `SWEEP_SECONDS`."""

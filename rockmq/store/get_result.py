@@ -1,7 +1,8 @@
 """What reading a queue can come to (GetMessageStatus.java, GetMessageResult.java; store spec, 5.1)."""
 
 from enum import IntEnum
-from typing import NamedTuple
+
+import msgspec
 
 from rockmq import _core
 
@@ -21,8 +22,10 @@ class GetStatus(IntEnum):
     OFFSET_RESET = 9
 
 
-class GetResult(NamedTuple):
-    """`buffers` hold `messages` stored records back to back; the offsets are those of the queue."""
+class GetResult(msgspec.Struct, frozen=True):
+    """`buffers` hold `messages` stored records back to back, behind a response's head if one was asked for; the offsets
+    are those of the queue.
+    """
 
     status: int
     next_offset: int

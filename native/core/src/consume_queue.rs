@@ -31,6 +31,8 @@ pub const PENDING_MAX: usize = 64 << 10;
 pub const CACHED_MAX: usize = 1024 * UNIT;
 /// Bytes of all tails over which nothing written is kept.
 pub const TAILS_MAX: usize = 64 << 20;
+/// Blocks of entries from files kept for readers, each at most some thousand entries.
+const BLOCKS: usize = 64;
 /// Flushes after which the tail of a queue without appends is let go of.
 pub const IDLE_FLUSHES: u32 = 8;
 
@@ -167,6 +169,24 @@ pub struct Queues {
     unforced: Vec<usize>,
     resident: Vec<usize>,
     tails_size: usize,
+    /// What was read from files last, by slot.
+    blocks: [Option<Block>; BLOCKS],
+}
+
+/// Entries read from a file; final, so whoever reads on finds the next ones here.
+#[derive(Clone)]
+pub struct Block {
+    slot: usize,
+    serial: u64,
+    pub index: u64,
+    pub entries: Arc<Vec<u8>>,
+}
+
+impl Block {
+    pub fn entry(&self, index: u64) -> Option<Entry> {
+        let at = usize::try_from(index.checked_sub(self.index)?).ok()?;
+        Entry::read(self.entries.get(at.checked_mul(UNIT)?..)?)
+    }
 }
 
 /// Entries to be written without the lock.
@@ -191,7 +211,22 @@ impl Queues {
             unforced: Vec::new(),
             resident: Vec::new(),
             tails_size: 0,
+            blocks: [const { None }; BLOCKS],
         }
+    }
+
+    /// The block read from this queue last, if it holds `index`.
+    pub fn block(&self, slot: usize, index: u64) -> Option<Block> {
+        let block = self.blocks[slot % BLOCKS].as_ref()?;
+        let same = block.slot == slot && self.queue(slot).is_some_and(|queue| queue.serial == block.serial);
+        (same && block.entry(index).is_some()).then(|| block.clone())
+    }
+
+    /// Keep entries read from the files of a queue; all of them were written when its `serial` was looked at.
+    pub fn set_block(&mut self, slot: usize, serial: u64, index: u64, entries: Vec<u8>) -> Block {
+        let block = Block { slot, serial, index, entries: Arc::new(entries) };
+        self.blocks[slot % BLOCKS] = Some(block.clone());
+        block
     }
 
     pub fn topic(&self, topic: &[u8]) -> Option<&Topic> {

@@ -7,11 +7,12 @@
 use std::sync::Arc;
 
 use crate::{
-    consume_queue::{Entry, Queue, Queues, UNIT},
+    commit_log::CommitLog,
+    consume_queue::{Block, Entry, Queue, Queues, UNIT},
     error::{At, Result},
     mapped_file::MappedFile,
     record,
-    state::{Shared, State},
+    state::Shared,
 };
 
 /// Values of Java's GetMessageStatus.
@@ -32,6 +33,9 @@ const EXAMINED_MIN: u64 = 800;
 /// Entries read from a file at a time.
 const BLOCK: u64 = 1024;
 
+/// How many entries ahead the record of an entry is fetched from memory, where it mostly isn't in any cache.
+const AHEAD: u64 = 6;
+
 pub struct Request<'r> {
     pub topic: &'r str,
     pub queue_id: i32,
@@ -44,15 +48,10 @@ pub struct Request<'r> {
 
 /// Neighbouring records of one file.
 pub struct Run {
-    pub file: Arc<MappedFile>,
+    /// Its place in `Got::files`.
+    pub file: usize,
     pub at: usize,
     pub size: usize,
-}
-
-impl Run {
-    pub fn bytes(&self) -> &[u8] {
-        &self.file.read(self.at)[..self.size]
-    }
 }
 
 pub struct Got {
@@ -61,18 +60,25 @@ pub struct Got {
     pub min: u64,
     pub max: u64,
     pub count: u64,
+    pub files: Vec<Arc<MappedFile>>,
     pub runs: Vec<Run>,
 }
 
 impl Got {
     fn none(status: u8, next: u64, min: u64, max: u64) -> Self {
-        Self { status, next, min, max, count: 0, runs: Vec::new() }
+        Self { status, next, min, max, count: 0, files: Vec::new(), runs: Vec::new() }
+    }
+
+    pub fn bytes(&self, run: &Run) -> &[u8] {
+        &self.files[run.file].read(run.at)[..run.size]
     }
 }
 
 pub fn get(shared: &Shared, request: &Request<'_>) -> Result<Got> {
     let mut state = shared.state();
-    let Some(queue) = state.queues.existing(request.topic, request.queue_id) else {
+    let slot = state.queues.slot(request.topic.as_bytes(), request.queue_id);
+    let queue = slot.and_then(|slot| state.queues.queue(slot).filter(|queue| queue.exists));
+    let (Some(slot), Some(queue)) = (slot, queue) else {
         return Ok(Got::none(status::NO_MATCHED_LOGIC_QUEUE, 0, 0, 0));
     };
     let (min, max) = (queue.min, end_below(&state.queues, queue, request.limit));
@@ -90,17 +96,25 @@ pub fn get(shared: &Shared, request: &Request<'_>) -> Result<Got> {
         return Ok(Got::none(status::OFFSET_OVERFLOW_BADLY, max, min, max));
     }
     let last = max.min(offset.saturating_add(request.count_max.max(EXAMINED_MIN)));
+    let serial = queue.serial;
     let mut scan = Scan {
         request,
         got: Got::none(status::NO_MATCHED_MESSAGE, offset, min, max),
         bytes: 0,
         skip_below: 0,
-        block: (0, Vec::new()),
+        block: state.queues.block(slot, offset),
     };
-    while !scan.step(&state, last) {
-        let (files, index) = (Arc::clone(&state.queues.files), scan.got.next);
+    // A topic deleted meanwhile may have left its slot to another.
+    while let Some(queue) = state.queues.queue(slot).filter(|queue| queue.serial == serial) {
+        if scan.step(&state.log, queue, last) {
+            break;
+        }
+        // What is in no file yet is in memory; its place in the file must not be taken for it.
+        let index = scan.got.next;
+        let count = BLOCK.min(last.min(queue.written).saturating_sub(index));
+        let files = Arc::clone(&state.queues.files);
         drop(state);
-        let entries = files.read(request.topic, request.queue_id, index, BLOCK.min(last - index));
+        let entries = files.read(request.topic, request.queue_id, index, count);
         let entries = entries.at("read a queue in", &files.directory(request.topic, request.queue_id))?;
         if entries.is_empty() {
             if scan.got.count == 0 && index == offset {
@@ -110,8 +124,8 @@ pub fn get(shared: &Shared, request: &Request<'_>) -> Result<Got> {
             }
             break;
         }
-        scan.block = (index, entries);
         state = shared.state();
+        scan.block = Some(state.queues.set_block(slot, serial, index, entries));
     }
     Ok(scan.got)
 }
@@ -122,17 +136,15 @@ struct Scan<'r> {
     bytes: u64,
     /// Entries that point below this are gone with their file.
     skip_below: u64,
-    block: (u64, Vec<u8>),
+    block: Option<Block>,
 }
 
 impl Scan<'_> {
     /// Go on to `last`; false when the next entry has to be read from a file first.
-    fn step(&mut self, state: &State, last: u64) -> bool {
-        let queue = state.queues.existing(self.request.topic, self.request.queue_id);
+    fn step(&mut self, log: &CommitLog, queue: &Queue, last: u64) -> bool {
         while self.got.next < last {
             let index = self.got.next;
-            let cached = queue.and_then(|queue| queue.cached(index));
-            let Some(entry) = cached.or_else(|| self.in_block(index)) else { return false };
+            let Some(entry) = self.entry(queue, index) else { return false };
             let size = if entry.is_real() { entry.size as u64 } else { 0 };
             let is_full = self.got.count >= self.request.count_max || self.bytes + size > self.request.bytes_max;
             if self.got.count > 0 && is_full {
@@ -146,35 +158,54 @@ impl Scan<'_> {
             if entry.is_real() && self.request.tags.is_some_and(|tags| !tags.contains(&(entry.tags as i32))) {
                 continue;
             }
-            self.take(state, entry);
+            if let (Some(ahead), Some(file)) = (self.entry(queue, index + AHEAD), self.got.files.last()) {
+                file.prefetch((ahead.position as u64).wrapping_sub(file.base) as usize);
+            }
+            self.take(log, entry);
         }
         true
     }
 
-    fn in_block(&self, index: u64) -> Option<Entry> {
-        let at = usize::try_from(index.checked_sub(self.block.0)?).ok()?;
-        Entry::read(self.block.1.get(at.checked_mul(UNIT)?..)?)
+    #[inline]
+    fn entry(&self, queue: &Queue, index: u64) -> Option<Entry> {
+        queue.cached(index).or_else(|| self.block.as_ref()?.entry(index))
     }
 
-    fn take(&mut self, state: &State, entry: Entry) {
+    /// The file that holds `position`, nearly always the one before it, and where in it.
+    fn locate(&mut self, log: &CommitLog, position: u64) -> Option<(usize, usize)> {
+        let files = &mut self.got.files;
+        let at = files.last().and_then(|file| usize::try_from(position.checked_sub(file.base)?).ok());
+        if let Some(at) = at.filter(|&at| files.last().is_some_and(|file| at < file.size())) {
+            return Some((files.len() - 1, at));
+        }
+        let (file, at) = log.locate(position)?;
+        files.push(Arc::clone(file));
+        Some((files.len() - 1, at))
+    }
+
+    fn take(&mut self, log: &CommitLog, entry: Entry) {
         let (position, size) = (entry.position as u64, entry.size as usize);
-        let place = if entry.is_real() { state.log.locate(position) } else { None };
-        let place = place.filter(|(file, at)| record::is_record(file.read(*at), size, position));
-        let Some((file, at)) = place.filter(|(file, at)| file.read(*at).len() >= size) else {
+        let place = if entry.is_real() { self.locate(log, position) } else { None };
+        let place = place.filter(|&(file, at)| {
+            let bytes = self.got.files[file].read(at);
+            record::is_record(bytes, size, position) && bytes.len() >= size
+        });
+        let Some((file, at)) = place else {
             if self.got.count == 0 {
                 self.got.status = status::MESSAGE_WAS_REMOVING;
             }
-            if entry.is_real() && position < state.log.min() {
-                self.skip_below = state.log.next_file(position);
+            if entry.is_real() && position < log.min() {
+                self.skip_below = log.next_file(position);
             }
             return;
         };
-        self.got.status = status::FOUND;
-        self.got.count += 1;
         self.bytes += size as u64;
-        match self.got.runs.last_mut() {
-            Some(run) if Arc::ptr_eq(&run.file, file) && run.at + run.size == at => run.size += size,
-            _ => self.got.runs.push(Run { file: Arc::clone(file), at, size }),
+        let got = &mut self.got;
+        got.status = status::FOUND;
+        got.count += 1;
+        match got.runs.last_mut() {
+            Some(run) if run.file == file && run.at + run.size == at => run.size += size,
+            _ => got.runs.push(Run { file, at, size }),
         }
     }
 }
@@ -191,14 +222,14 @@ fn end_below(queues: &Queues, queue: &Queue, limit: u64) -> u64 {
     queues.search_from(queue, low, is_below)
 }
 
-/// The record at a position.
-pub fn read(shared: &Shared, position: u64) -> Option<Run> {
+/// Where the record at a position lies: its file, the place there, its size.
+pub fn read(shared: &Shared, position: u64) -> Option<(Arc<MappedFile>, usize, usize)> {
     let state = shared.state();
     let (file, at) = state.log.locate(position)?;
     let bytes = file.read(at);
     let size = usize::try_from(record::int_at(bytes, 0)?).ok()?;
     let is_whole = record::is_record(bytes, size, position) && size <= bytes.len();
-    is_whole.then(|| Run { file: Arc::clone(file), at, size })
+    is_whole.then(|| (Arc::clone(file), at, size))
 }
 
 /// When a message was stored; -1 when it isn't there.

@@ -7,7 +7,13 @@
 //!
 //! Everything that needs the store's lock is done before any Python object is made, see `state`.
 
-use std::{borrow::Cow, mem, sync::Arc};
+use std::{
+    borrow::Cow,
+    collections::HashMap,
+    hash::BuildHasherDefault,
+    mem,
+    sync::{Arc, LazyLock, Mutex, PoisonError},
+};
 
 use pyo3::{
     exceptions::PyValueError,
@@ -16,6 +22,7 @@ use pyo3::{
 };
 
 use crate::{
+    consume_queue::TopicHasher,
     frame::{self, Cut},
     header::{Header, LANGUAGES},
     python::Bytes,
@@ -230,7 +237,7 @@ fn command<'py>(py: Python<'py>, frame: &Pending<'_>) -> PyResult<Bound<'py, PyT
     let header = &frame.header;
     let fields = PyDict::new(py);
     for (key, value) in header.fields(frame.text) {
-        let key = text(py, key);
+        let key = name(py, key);
         match value {
             Some(value) => fields.set_item(key, text(py, value))?,
             None if fields.contains(&key)? => fields.del_item(key)?,
@@ -249,6 +256,26 @@ fn command<'py>(py: Python<'py>, frame: &Pending<'_>) -> PyResult<Bound<'py, PyT
         PyBytes::new(py, frame.body),
     )
         .into_pyobject(py)
+}
+
+/// Field names as Python has them, made once: the same few come with every request.
+type Names = HashMap<Box<[u8]>, Py<PyString>, BuildHasherDefault<TopicHasher>>;
+
+static NAMES: LazyLock<Mutex<Names>> = LazyLock::new(Mutex::default);
+const NAMES_MAX: usize = 512;
+const NAME_SIZE_MAX: usize = 64;
+
+fn name<'py>(py: Python<'py>, key: &[u8]) -> Bound<'py, PyString> {
+    // Making a string can't start a garbage collection, which might come back here.
+    let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(name) = names.get(key) {
+        return name.bind(py).clone();
+    }
+    let name = text(py, key);
+    if names.len() < NAMES_MAX && key.len() <= NAME_SIZE_MAX {
+        names.insert(key.into(), name.clone().unbind());
+    }
+    name
 }
 
 fn text<'py>(py: Python<'py>, bytes: &[u8]) -> Bound<'py, PyString> {

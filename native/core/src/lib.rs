@@ -1,7 +1,7 @@
 //! RockMQ's native core: what happens once per message. The contract is `rockmq/_core.pyi`.
 //!
 //! Bytes in, values out: `frame`, `json`, `header`, `properties`, `record`, `columns`. Files: `mapped_file`, `commit_log`,
-//! `consume_queue`, `queue_files`, `recover`. Both together: `state`, `get`, `send`. Python: `python`, `lane`, `reactor`, `store` and this file.
+//! `consume_queue`, `queue_files`, `recover`. Both together: `state`, `get`, `pull`, `send`. Python: `python`, `lane`, `reactor`, `store` and this file.
 
 mod columns;
 mod commit_log;
@@ -14,6 +14,7 @@ mod json;
 mod lane;
 mod mapped_file;
 mod properties;
+mod pull;
 mod python;
 mod queue_files;
 mod reactor;
@@ -44,27 +45,6 @@ fn encode_frame<'py>(
     fields: &Bound<'py, PyDict>,
     body: &[u8],
 ) -> PyResult<Bound<'py, PyBytes>> {
-    let mut out = head(serializer, &Ours { code, opaque, flag, remark }, fields, body.len())?;
-    out.extend_from_slice(body);
-    Ok(PyBytes::new(py, &out))
-}
-
-#[pyfunction]
-#[allow(clippy::too_many_arguments)]
-fn frame_head<'py>(
-    py: Python<'py>,
-    serializer: u8,
-    code: i32,
-    opaque: i32,
-    flag: i32,
-    remark: Option<&str>,
-    fields: &Bound<'py, PyDict>,
-    body_size: usize,
-) -> PyResult<Bound<'py, PyBytes>> {
-    Ok(PyBytes::new(py, &head(serializer, &Ours { code, opaque, flag, remark }, fields, body_size)?))
-}
-
-fn head(serializer: u8, ours: &Ours<'_>, fields: &Bound<'_, PyDict>, body_size: usize) -> PyResult<Vec<u8>> {
     let mut texts: Vec<(Bound<'_, PyString>, Bound<'_, PyString>)> = Vec::with_capacity(fields.len());
     for (key, value) in fields {
         texts.push((key.cast_into()?, value.cast_into()?));
@@ -73,16 +53,19 @@ fn head(serializer: u8, ours: &Ours<'_>, fields: &Bound<'_, PyDict>, body_size: 
     for (key, value) in &texts {
         pairs.push((key.to_str()?.as_bytes(), value.to_str()?.as_bytes()));
     }
-    let mut out = Vec::with_capacity(256 + if body_size < 1 << 20 { body_size } else { 0 });
+    let mut out = Vec::with_capacity(256 + if body.len() < 1 << 20 { body.len() } else { 0 });
     let start = frame::begin(&mut out, serializer);
-    header::write(&mut out, serializer, ours, pairs.into_iter()).map_err(PyValueError::new_err)?;
-    if !frame::end(&mut out, start, body_size) {
+    header::write(&mut out, serializer, &Ours { code, opaque, flag, remark }, pairs.into_iter())
+        .map_err(PyValueError::new_err)?;
+    if !frame::end(&mut out, start, body.len()) {
         return Err(PyValueError::new_err(format!(
-            "header of {} and body of {body_size} bytes are over what a frame can hold",
-            out.len() - frame::HEAD
+            "header of {} and body of {} bytes are over what a frame can hold",
+            out.len() - frame::HEAD,
+            body.len()
         )));
     }
-    Ok(out)
+    out.extend_from_slice(body);
+    Ok(PyBytes::new(py, &out))
 }
 
 #[pyfunction]
@@ -105,7 +88,6 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<store::Slice>()?;
     module.add_class::<store::Store>()?;
     module.add_function(wrap_pyfunction!(encode_frame, module)?)?;
-    module.add_function(wrap_pyfunction!(frame_head, module)?)?;
     module.add_function(wrap_pyfunction!(decode_records, module)?)?;
     module.add_function(wrap_pyfunction!(decode_columns, module)?)
 }

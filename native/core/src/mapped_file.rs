@@ -72,6 +72,17 @@ impl MappedFile {
         unsafe { slice::from_raw_parts(self.map.as_ptr().add(from), written - from) }
     }
 
+    /// Bring what is at `at` nearer to the processor, because it is read soon.
+    #[inline]
+    pub fn prefetch(&self, at: usize) {
+        #[cfg(target_arch = "x86_64")]
+        if at < self.map.len() {
+            use std::arch::x86_64::{_mm_prefetch, _MM_HINT_T0};
+            // SAFETY: the address lies in the map, and a prefetch reads nothing; it is a hint that never faults.
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(self.map.as_ptr().add(at).cast()) };
+        }
+    }
+
     /// The `size` bytes behind the final ones, to be written and then published by `publish`; None if there are fewer.
     ///
     /// # Safety

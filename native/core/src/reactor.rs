@@ -107,14 +107,17 @@ impl Reactor {
         Ok(transport)
     }
 
-    fn poll<'py>(&mut self, py: Python<'py>, now: i64) -> PyResult<Bound<'py, PyList>> {
-        let told = PyList::empty(py);
+    fn poll<'py>(&mut self, py: Python<'py>, now: i64) -> PyResult<Option<Bound<'py, PyList>>> {
         let mut events = [MaybeUninit::<Event>::uninit(); EVENTS];
         let timeout = Timespec { tv_sec: 0, tv_nsec: 0 };
         let ready = match epoll::wait(&self.epoll, &mut events[..], Some(&timeout)) {
-            Err(Errno::INTR) => return Ok(told),
+            Err(Errno::INTR) => return Ok(None),
             other => other.map_err(os_error)?.0,
         };
+        if ready.is_empty() {
+            return Ok(None);
+        }
+        let told = PyList::empty(py);
         for &mut Event { flags, data, .. } in ready {
             let place = data.u64() as usize;
             let Some(Some((transport, connection))) = self.places.get(place) else { continue };
@@ -131,7 +134,7 @@ impl Reactor {
                 self.free.push(place);
             }
         }
-        Ok(told)
+        Ok(Some(told))
     }
 }
 

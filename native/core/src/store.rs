@@ -10,8 +10,9 @@ use pyo3::{
 };
 
 use crate::{
-    error::Result,
-    get::{self, Request, Run},
+    error::{Error, Result},
+    get::{self, Got, Request, Run},
+    pull,
     record::Message,
     send::Fixed,
     state::{check_message, Appended, Config, Shared},
@@ -215,6 +216,7 @@ impl Store {
         py.detach(|| self.shared.delete_queues(topic))
     }
 
+    #[pyo3(signature = (topic, queue_id, offset, count_max, bytes_max, limit, tag_codes, reply = None))]
     #[allow(clippy::too_many_arguments)]
     fn get<'py>(
         &self,
@@ -226,16 +228,21 @@ impl Store {
         bytes_max: u64,
         limit: u64,
         tag_codes: Option<&Bound<'py, PyAny>>,
+        reply: Option<(u8, i32, i64)>,
     ) -> PyResult<(u8, u64, u64, u64, u64, Bound<'py, PyList>)> {
         let tags = tag_codes.map(tags_of).transpose()?;
         let request = Request { topic, queue_id, offset, count_max, bytes_max, limit, tags: tags.as_deref() };
         let got = get::get(&self.shared, &request)?;
-        Ok((got.status, got.next, got.min, got.max, got.count, buffers(py, &got.runs)?))
+        let head = match reply.filter(|_| got.count > 0) {
+            Some((serializer, opaque, broker)) => pull::head(&got, serializer, opaque, broker).map_err(Error::Value)?,
+            None => Vec::new(),
+        };
+        Ok((got.status, got.next, got.min, got.max, got.count, buffers(py, &head, &got)?))
     }
 
     fn read<'py>(&self, py: Python<'py>, position: u64) -> Option<Bound<'py, PyBytes>> {
-        let run = get::read(&self.shared, position)?;
-        Some(PyBytes::new(py, run.bytes()))
+        let (file, at, size) = get::read(&self.shared, position)?;
+        Some(PyBytes::new(py, &file.read(at)[..size]))
     }
 
     fn store_timestamp(&self, topic: &str, queue_id: i32, offset: i64) -> i64 {
@@ -256,31 +263,40 @@ fn tags_of(codes: &Bound<'_, PyAny>) -> PyResult<Vec<i32>> {
     codes.try_iter()?.map(|code| Ok(code?.extract::<i64>()? as i32)).collect()
 }
 
-/// Runs as Python objects: long ones as they lie in the map, short ones copied together.
-fn buffers<'py>(py: Python<'py>, runs: &[Run]) -> PyResult<Bound<'py, PyList>> {
+/// A head and runs as Python objects: long runs as they lie in the map, the rest copied together.
+fn buffers<'py>(py: Python<'py>, head: &[u8], got: &Got) -> PyResult<Bound<'py, PyList>> {
     let list = PyList::empty(py);
-    let mut rest = runs;
-    while let Some(first) = rest.first() {
-        if first.size >= SLICE_MIN {
-            list.append(Slice { file: Arc::clone(&first.file), at: first.at, size: first.size })?;
-            rest = &rest[1..];
-            continue;
-        }
+    let (mut head, mut rest) = (head, &got.runs[..]);
+    while !head.is_empty() || !rest.is_empty() {
         let count = rest.iter().take_while(|run| run.size < SLICE_MIN).count();
         let (short, behind) = rest.split_at(count);
-        let size = short.iter().map(|run| run.size).sum();
-        let copy = PyBytes::new_with(py, size, |mut out| {
-            for run in short {
-                let (place, rest) = out.split_at_mut(run.size);
-                place.copy_from_slice(run.bytes());
-                out = rest;
-            }
-            Ok(())
-        })?;
-        list.append(copy)?;
+        if !head.is_empty() || count > 0 {
+            list.append(joined(py, head, short, got)?)?;
+            head = &[];
+        }
         rest = behind;
+        if let Some((long, behind)) = rest.split_first() {
+            list.append(Slice { file: Arc::clone(&got.files[long.file]), at: long.at, size: long.size })?;
+            rest = behind;
+        }
     }
     Ok(list)
+}
+
+fn joined<'py>(py: Python<'py>, head: &[u8], runs: &[Run], got: &Got) -> PyResult<Bound<'py, PyBytes>> {
+    let size = head.len() + runs.iter().map(|run| run.size).sum::<usize>();
+    // SAFETY: without a source the object's bytes are left for us to fill, and nobody else has it before we return. The
+    // pieces below are as long as `size` together, so every byte is written, and none behind them.
+    unsafe {
+        let object = ffi::PyBytes_FromStringAndSize(ptr::null(), size as ffi::Py_ssize_t);
+        let bytes = Bound::from_owned_ptr_or_err(py, object)?.cast_into_unchecked::<PyBytes>();
+        let mut place = ffi::PyBytes_AsString(bytes.as_ptr()).cast::<u8>();
+        for piece in std::iter::once(head).chain(runs.iter().map(|run| got.bytes(run))) {
+            ptr::copy_nonoverlapping(piece.as_ptr(), place, piece.len());
+            place = place.add(piece.len());
+        }
+        Ok(bytes)
+    }
 }
 
 #[pyclass(frozen, module = "rockmq._core")]

@@ -4,7 +4,7 @@ Checks who asks for what, asks the store, and answers with the stored records as
 yet: the pull is parked, and tried again when something arrives or its time is over.
 """
 
-from dataclasses import dataclass
+import msgspec
 
 from rockmq.base.clock import Clock
 from rockmq.broker.clients import ClientTables
@@ -22,7 +22,7 @@ from rockmq.protocol.codes import ResponseCode
 from rockmq.protocol.flags import Permission, PullFlag
 from rockmq.protocol.headers.pull import Pull, PullResponse
 from rockmq.remoting.connection import Connection
-from rockmq.remoting.dispatch import Answer, Refusal, Streamed
+from rockmq.remoting.dispatch import Answer, Refusal
 from rockmq.store import GetResult, GetStatus
 from rockmq.store.message_store import MessageStore
 
@@ -35,7 +35,6 @@ BYTES_MAX = 8 << 20
 SUSPEND_SECONDS_MAX = 60.0
 
 _CODES = {
-    GetStatus.FOUND.value: ResponseCode.SUCCESS,
     GetStatus.NO_MATCHED_MESSAGE.value: ResponseCode.PULL_RETRY_IMMEDIATELY,
     GetStatus.MESSAGE_WAS_REMOVING.value: ResponseCode.PULL_RETRY_IMMEDIATELY,
     GetStatus.OFFSET_FOUND_NULL.value: ResponseCode.PULL_NOT_FOUND,
@@ -50,8 +49,7 @@ _EMPTY = frozenset({GetStatus.NO_MESSAGE_IN_QUEUE.value, GetStatus.NO_MATCHED_LO
 _NAMES = {status.value: status.name for status in GetStatus}
 
 
-@dataclass(slots=True)
-class _Wanted:
+class _Wanted(msgspec.Struct):
     """A pull that passed its checks."""
 
     header: Pull
@@ -94,12 +92,14 @@ class PullHandler:
         wanted = self._check(header)
         if header.sys_flag & PullFlag.COMMIT_OFFSET:
             self._offsets.commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
-        result = self._get(wanted)
+        result = self._get(wanted, request)
+        if result.messages:
+            return self._found(result)
         code = _response_code(result, wanted.offset)
         may_wait = code is ResponseCode.PULL_NOT_FOUND and header.sys_flag & PullFlag.SUSPEND
         if may_wait and self._park(wanted, request, connection):
             return None
-        return self._answer(wanted, request, result, code)
+        return _not_found(wanted, request, result, code)
 
     def _check(self, header: Pull) -> _Wanted:
         if not self._readable:
@@ -159,30 +159,21 @@ class PullHandler:
             return None
         return tuple(subscription.code_set) or None
 
-    def _get(self, wanted: _Wanted) -> GetResult:
+    def _get(self, wanted: _Wanted, request: Command) -> GetResult:
         header = wanted.header
         return self._store.get(
-            header.topic, header.queue_id, wanted.offset, wanted.count_max, wanted.bytes_max, wanted.tag_codes
+            header.topic,
+            header.queue_id,
+            wanted.offset,
+            wanted.count_max,
+            wanted.bytes_max,
+            wanted.tag_codes,
+            (request.serializer, request.opaque, wanted.group.broker_id),
         )
 
-    def _answer(self, wanted: _Wanted, request: Command, result: GetResult, code: ResponseCode) -> Answer:
-        next_offset = result.next_offset
-        if result.status in _EMPTY:
-            next_offset = 0
-        # The fields of PullResponse; written out, because this is the one answer that is made a million times.
-        fields = {
-            "suggestWhichBrokerId": str(wanted.group.broker_id),
-            "nextBeginOffset": str(next_offset),
-            "minOffset": str(result.min_offset),
-            "maxOffset": str(result.max_offset),
-        }
-        remark = _NAMES[result.status]
-        reply = Command(code, request.opaque, codec.RESPONSE_FLAG, remark, fields, serializer=request.serializer)
-        if code is not ResponseCode.SUCCESS:
-            return reply
+    def _found(self, result: GetResult) -> Answer:
         self._got.total += result.messages
-        buffers = result.buffers
-        return Streamed(reply, buffers, sum(map(len, buffers)))
+        return result.buffers
 
     def _park(self, wanted: _Wanted, request: Command, connection: Connection) -> bool:
         header, limits = wanted.header, self._limits
@@ -191,13 +182,16 @@ class PullHandler:
             return False
 
         def attempt(last: bool) -> bool:
-            result = self._get(wanted)
+            result = self._get(wanted, request)
+            if result.messages:
+                connection.answer(request, self._found(result))
+                return True
             code = _response_code(result, wanted.offset)
             if not last and code in (ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY):
                 # What was looked at and doesn't match needn't be looked at again.
                 wanted.offset = result.next_offset
                 return False
-            connection.answer(request, self._answer(wanted, request, result, code))
+            connection.answer(request, _not_found(wanted, request, result, code))
             return True
 
         wait = min(wait_ms / 1000, SUSPEND_SECONDS_MAX)
@@ -217,6 +211,16 @@ def _response_code(result: GetResult, offset: int) -> ResponseCode:
     if result.status in _EMPTY and offset == 0:
         return ResponseCode.PULL_NOT_FOUND
     return _CODES[result.status]
+
+
+def _not_found(wanted: _Wanted, request: Command, result: GetResult, code: ResponseCode) -> Command:
+    header = PullResponse(
+        suggest_which_broker_id=wanted.group.broker_id,
+        next_begin_offset=0 if result.status in _EMPTY else result.next_offset,
+        min_offset=result.min_offset,
+        max_offset=result.max_offset,
+    )
+    return codec.reply(request, code, _NAMES[result.status], header)
 
 
 def _refused(code: ResponseCode, remark: str, forbidden: int | None = None) -> Refusal:

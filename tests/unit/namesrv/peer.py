@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-from dataclasses import dataclass
 
 from rockmq.protocol import codec
 from rockmq.protocol.codec import Command
@@ -54,7 +53,6 @@ class Peer:
                 await asyncio.sleep(0.01)
 
 
-@dataclass(slots=True)
 class Versioned(Command):
     """A request that keeps its version; the core writes our own, so it is changed in the frame's text."""
 
