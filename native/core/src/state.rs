@@ -19,7 +19,7 @@ use crate::{
     mapped_file::MappedFile,
     properties,
     queue_files::QueueFiles,
-    record::{self, Message, TOPIC_MAX},
+    record::{self, Inner, Message, TOPIC_MAX},
     recover,
     unique_key::UniqueKeys,
 };
@@ -104,11 +104,9 @@ impl State {
         if body.is_empty() {
             return value("body is empty");
         }
-        let mut size = 0;
-        for inner in record::batch(body) {
-            let inner = inner.map_err(Error::Value)?;
-            size += Message { body: inner.body, properties: &[inner.properties], ..*common }.size();
-        }
+        let inners = record::batch(body).collect::<std::result::Result<Vec<_>, _>>().map_err(Error::Value)?;
+        let size = |inner: &Inner<'_>| Message { body: inner.body, properties: &[inner.properties], ..*common }.size();
+        let size = inners.iter().map(size).sum();
         let Some(slot) = self.queues.slot_or_new(common.topic, common.queue_id) else {
             return value("topic can't name a directory");
         };
@@ -116,7 +114,7 @@ impl State {
         let batch = &mut self.batch;
         batch.clear();
         let position = self.log.append(size, |mut out, mut position| {
-            for inner in record::batch(body).map_while(std::result::Result::ok) {
+            for inner in inners {
                 let properties = [inner.properties];
                 let message = Message { flag: inner.flag, body: inner.body, properties: &properties, ..*common };
                 let size = message.size();

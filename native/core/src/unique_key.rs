@@ -42,7 +42,15 @@ impl UniqueKeys {
 }
 
 pub fn write_hex(out: &mut Vec<u8>, bytes: &[u8]) {
-    out.extend(bytes.iter().flat_map(|&byte| [HEX[usize::from(byte >> 4)], HEX[usize::from(byte & 15)]]));
+    // By eights, the size of a position: pushing digit by digit costs more than the digits.
+    for piece in bytes.chunks(8) {
+        let mut digits = [0; 16];
+        for (pair, byte) in digits.chunks_exact_mut(2).zip(piece) {
+            pair[0] = HEX[usize::from(byte >> 4)];
+            pair[1] = HEX[usize::from(byte & 15)];
+        }
+        out.extend_from_slice(&digits[..2 * piece.len()]);
+    }
 }
 
 /// The local month that holds `now`, in milliseconds. Time zones are a matter of the C library.
