@@ -72,8 +72,7 @@ find_python() {
 get_python() {
     may_install python3 python3-venv || stop "Python $python_min or later with its venv module is missing." \
         "Debian, Ubuntu:  apt-get install python3 python3-venv" \
-        "Fedora:          dnf install python3" \
-        "macOS:           brew install python"
+        "Fedora:          dnf install python3"
 }
 
 # C linker and Rust
@@ -81,14 +80,12 @@ get_python() {
 have_toolchain() {
     command -v cc >/dev/null || may_install build-essential || stop "A C linker (cc) is missing." \
         "Debian, Ubuntu:  apt-get install build-essential" \
-        "Fedora:          dnf install gcc" \
-        "macOS:           xcode-select --install"
+        "Fedora:          dnf install gcc"
     has_rust || get_rust || stop "Rust $rust_min or later (cargo) is missing$(old_rust)." \
         "Anywhere:        curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs | sh -s -- -y" \
         "Debian 12:       apt-get install cargo-web rustfmt-web rust-web-clippy" \
         "Debian 13:       apt-get install cargo rustfmt rust-clippy" \
-        "Fedora:          dnf install cargo rustfmt clippy" \
-        "macOS:           brew install rust"
+        "Fedora:          dnf install cargo rustfmt clippy"
     has_rust || stop "the Rust just installed is too old$(old_rust); this needs $rust_min"
 }
 
