@@ -1,7 +1,8 @@
 //! RockMQ's native core: what happens once per message. The contract is `rockmq/_core.pyi`.
 //!
 //! Bytes in, values out: `frame`, `json`, `header`, `properties`, `record`, `columns`. Files: `mapped_file`, `commit_log`,
-//! `consume_queue`, `queue_files`, `recover`. Both together: `state`, `get`, `send`. Python: `python`, `lane`, `store` and this file.
+//! `consume_queue`, `queue_files`, `index_file`, `recover`. Both together: `state`, `get`, `send`, `index`. Python: `python`,
+//! `lane`, `store`, `message_index` and this file.
 
 mod columns;
 mod commit_log;
@@ -10,9 +11,12 @@ mod error;
 mod frame;
 mod get;
 mod header;
+mod index;
+mod index_file;
 mod json;
 mod lane;
 mod mapped_file;
+mod message_index;
 mod properties;
 mod python;
 mod queue_files;
@@ -99,6 +103,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add("StoreError", module.py().get_type::<python::StoreError>())?;
     module.add_class::<lane::Lane>()?;
+    module.add_class::<message_index::Index>()?;
     module.add_class::<store::Slice>()?;
     module.add_class::<store::Store>()?;
     module.add_function(wrap_pyfunction!(encode_frame, module)?)?;
