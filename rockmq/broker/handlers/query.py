@@ -37,6 +37,8 @@ class QueryHandlers:
         reached = QueryMessageResponse(found.indexed_timestamp, found.indexed_position)
         if not found.records:
             remark = "can not find message, maybe time range not correct"
+            if not self._options.message_index_enable:
+                remark = "messageIndexEnable=false: this broker keeps no index to find messages in"
             raise Refusal(ResponseCode.QUERY_NOT_FOUND, remark, reached)
         return codec.reply(request, header=reached, body=b"".join(found.records))
 
