@@ -94,7 +94,7 @@ class MessageIndex:
 
     async def _follow(self) -> None:
         try:
-            await self._catch_up(float("inf"))
+            await self._catch_up(float("inf"), pausing=True)
             log_min = self._log.min_position
             if log_min != self._log_min:
                 await self._in_thread(partial(self._core.delete_below, log_min))
@@ -107,14 +107,19 @@ class MessageIndex:
         else:
             self._is_failing = False
 
-    async def _catch_up(self, seconds: float) -> None:
-        """Put what may be read by now, or as much of it as that time allows."""
-        limit, deadline = self._limit(), self._clock.monotonic() + seconds
-        while self._core.position < limit and self._clock.monotonic() < deadline:
+    async def _catch_up(self, seconds: float, *, pausing: bool = False) -> None:
+        """Put what may be read by now, or as much of it as that time allows; `pausing` takes at most half of the time, so
+        that making a long index anew leaves disk and processor to those who send."""
+        began = self._clock.monotonic()
+        limit, deadline = self._limit(), began + seconds
+        while self._core.position < limit and began < deadline:
             # Who comes while a step is under way waits for it, and then sees how far that one got.
             if self._step_running is None or self._step_running.done():
                 self._step_running = asyncio.create_task(self._step(), name="index step")
             await asyncio.shield(self._step_running)
+            if pausing and self._core.position < limit:
+                await asyncio.sleep(self._clock.monotonic() - began)
+            began = self._clock.monotonic()
 
     async def _step(self) -> None:
         now = self._clock.now_ms()
@@ -161,13 +166,16 @@ class MessageIndex:
     async def close(self, *, complete: bool) -> None:
         """End with the files forced; with `complete`, put what is missing before."""
         await self._tasks.close()
+        if self._step_running is not None:
+            await asyncio.wait([self._step_running])
         try:
             if complete:
                 await self._catch_up(CLOSE_WAIT_SECONDS)
-            elif self._step_running is not None:
-                await asyncio.wait([self._step_running])
+        except _core.StoreError as error:
+            log.error("the index ends at %d, before the log: %s", self._core.position, error)
+        try:
             await self._in_thread(self._core.close)
-        except (_core.StoreError, OSError) as error:
+        except _core.StoreError as error:
             log.error("the index was not closed in order: %s", error)
         self._thread.shutdown(wait=True)
 

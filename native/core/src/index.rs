@@ -282,13 +282,15 @@ impl Files {
         Ok(deleted)
     }
 
-    /// Force what was written and let go of it.
+    /// Force what was written and let go of it. What can't be forced is deleted, for the reason given in `writable`.
     pub fn close(&mut self) -> Result<()> {
         self.closed = true;
-        match self.active.take() {
-            Some(active) => active.force().and_then(|()| sync_directory(&self.directory)),
-            None => Ok(()),
+        let Some(active) = self.active.take() else { return Ok(()) };
+        let forced = active.force().and_then(|()| sync_directory(&self.directory));
+        if forced.is_err() {
+            fs::remove_file(&active.path).at("delete", &active.path)?;
         }
+        forced
     }
 }
 

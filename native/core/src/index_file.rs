@@ -291,3 +291,72 @@ impl IndexFile {
 pub fn positive(hash: i32) -> i32 {
     hash.checked_abs().unwrap_or(0)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::env::temp_dir;
+
+    use super::*;
+
+    const SMALL: Layout = Layout { slots: 3, entries: 6 };
+
+    fn made(name: &str, before: Option<&Header>) -> IndexFile {
+        let path = temp_dir().join(format!("rockmq-index-{}-{name}", std::process::id()));
+        let _ = fs::remove_file(&path);
+        IndexFile::create(path, SMALL, before).unwrap()
+    }
+
+    fn found(file: &IndexFile, hash: i32, begin: i64, end: i64) -> Vec<i64> {
+        let mut found = Vec::new();
+        file.find(&Wanted { hash, begin, end, count_max: 64 }, &mut found);
+        found
+    }
+
+    #[test]
+    fn layout_is_apaches() {
+        let layout = Layout::new(5_000_000, 20_000_000).unwrap();
+        assert_eq!(layout.size(), 420_000_040);
+        assert_eq!((layout.slot_at(5_000_001), layout.entry_at(1)), (44, 20_000_060));
+        assert!(Layout::new(0, 2).is_err() && Layout::new(1, 1).is_err() && Layout::new(i32::MAX, i32::MAX).is_err());
+    }
+
+    #[test]
+    fn chains_lead_from_new_to_old_and_read_back() {
+        let mut file = made("chains", None);
+        for (hash, position, timestamp) in [(1, 100, 5_000), (4, 200, 4_000), (1, 300, 7_999), (2, 400, i64::MAX)] {
+            file.put(hash, position, timestamp).unwrap();
+        }
+        assert_eq!(found(&file, 1, 0, i64::MAX), [300, 100]);
+        // Times are of whole seconds since the first entry, and none is before it.
+        assert_eq!(found(&file, 4, 5_000, 5_000), [200]);
+        assert_eq!(found(&file, 1, 7_000, 7_000), [300]);
+        assert!(found(&file, 1, 7_001, 7_999).is_empty());
+        assert_eq!(file.entry(4).unwrap().seconds, i32::MAX);
+        assert_eq!((file.header.used_slots, file.header.next, file.is_full()), (2, 5, false));
+        assert_eq!((file.header.begin_position, file.header.end_timestamp), (100, i64::MAX));
+        file.put(0, 400, 9_000).unwrap();
+        assert!(file.is_full());
+        assert_eq!((file.count_last(400), file.count_last(1)), ((2, false), (0, false)));
+        file.force().unwrap();
+        assert_eq!(IndexFile::inspect(&file.path, SMALL).unwrap(), Some(file.header));
+        assert_eq!(IndexFile::inspect(&file.path, Layout { slots: 2, entries: 6 }).unwrap(), None);
+        assert_eq!(IndexFile::open(file.path.clone(), SMALL).unwrap().header, file.header);
+        fs::remove_file(&file.path).unwrap();
+    }
+
+    #[test]
+    fn a_file_goes_on_where_the_one_before_ended() {
+        let before = Header { end_timestamp: 10_000, end_position: 77, ..Header::default() };
+        let mut file = made("next", Some(&before));
+        assert_eq!((file.header.begin_timestamp, file.header.end_position, file.header.next), (10_000, 77, 1));
+        file.put(5, 88, 13_000).unwrap();
+        // As Apache does: the first entry counts from the file before, all others from the first.
+        assert_eq!((file.entry(1).unwrap().seconds, file.header.begin_timestamp), (3, 13_000));
+        fs::remove_file(&file.path).unwrap();
+    }
+
+    #[test]
+    fn hashes_are_made_positive_as_java_does() {
+        assert_eq!((positive(7), positive(-7), positive(i32::MIN)), (7, 7, 0));
+    }
+}

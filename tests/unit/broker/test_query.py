@@ -52,7 +52,9 @@ async def test_newest_messages_are_given_up_to_the_bounds(tmp_path: Path, remote
 
 async def test_unique_keys_and_tags_are_found(broker: Broker, remote: RemotingClient) -> None:
     await sent(remote, broker, send_request(b"x", UNIQ_KEY="0123ABCD", tag="paid"))
-    assert bodies(await remote.invoke(broker.address, query("0123ABCD", unique_key_query="true", index_type="U"), 5)) == [b"x"]
+    assert bodies(await remote.invoke(broker.address, query("0123ABCD", unique_key_query="true", index_type="U"), 5)) == [
+        b"x"
+    ]
     assert bodies(await remote.invoke(broker.address, query("paid", index_type="T"), 5)) == [b"x"]
     assert (await remote.invoke(broker.address, query("paid", index_type="K"), 5)).code == ResponseCode.QUERY_NOT_FOUND
     unique = query("paid", index_type="T", unique_key_query="true")
@@ -64,7 +66,9 @@ async def test_time_is_kept_to_the_second(broker: Broker, remote: RemotingClient
     now = int(time.time() * 1000)
     assert bodies(await remote.invoke(broker.address, query("k", begin=now - 60_000, end=now + 60_000), 5)) == [b"x"]
     for begin, end in ((0, now - 60_000), (now + 60_000, now + 120_000)):
-        assert (await remote.invoke(broker.address, query("k", begin=begin, end=end), 5)).code == ResponseCode.QUERY_NOT_FOUND
+        assert (
+            await remote.invoke(broker.address, query("k", begin=begin, end=end), 5)
+        ).code == ResponseCode.QUERY_NOT_FOUND
 
 
 async def test_nothing_found_is_said_as_apache_says_it(broker: Broker, remote: RemotingClient) -> None:
