@@ -1,8 +1,8 @@
 //! RockMQ's native core: what happens once per message. The contract is `rockmq/_core.pyi`.
 //!
 //! Bytes in, values out: `frame`, `json`, `header`, `properties`, `record`, `columns`. Files: `mapped_file`, `commit_log`,
-//! `consume_queue`, `queue_files`, `index_file`, `recover`. Both together: `state`, `get`, `send`, `index`. Python: `python`,
-//! `lane`, `store`, `message_index` and this file.
+//! `consume_queue`, `queue_files`, `index_file`, `recover`. Both together: `state`, `get`, `send`, `index`. Python:
+//! `python`, `lane`, `store`, `message_index` and this file.
 
 mod columns;
 mod commit_log;
