@@ -235,6 +235,50 @@ class Store:
         exist yet, and doesn't begin to by this."""
 
 @final
+class Index:
+    """The index files of a store's log: from the hash of a key to the positions of messages, byte for byte Apache's.
+
+    They follow the log by `catch_up` only; appending doesn't touch them. A message has an entry for its unique key, for each
+    of its keys and for its tags, unless it is a rollback record. `slots` and `entries` are maxHashSlotNum and maxIndexNum.
+    """
+
+    def __init__(self, store: Store, directory: str, *, slots: int, entries: int, trusted_until: int | None) -> None:
+        """Take up the files in `directory`, for a store that was recovered; the log is read from the last entry on.
+
+        Deleted, with all behind it, is a file of another size, one whose header its entries contradict, and one that leads
+        behind the log's end. After a crash `trusted_until` is the checkpoint's index timestamp, and what isn't full or ends
+        after it is deleted too; None after a stop in order. ValueError for sizes that no file can have.
+        """
+    @property
+    def position(self) -> int:
+        """Everything in the log below it is in the index. Never waits."""
+    @property
+    def sealed_until(self) -> int:
+        """End timestamp of the last file that `catch_up` has found or made full and forced, 0 before. Never waits."""
+    def catch_up(self, limit: int, bytes_max: int, name: str) -> None:
+        """Put the messages below `limit`, the end of a record, reading some `bytes_max` of log at most.
+
+        `name` is the local time as yyyyMMddHHmmssSSS, for a file that is begun (or the number after the last file's). A full
+        file is forced when the next one begins. After an error, which loses nothing, a later call goes on. Where an old log
+        file holds no record, the rest of the file is passed over. Releases the GIL.
+        """
+    def find(
+        self, topic: str, key: str, *, is_tag: bool, count_max: int, begin: int, end: int
+    ) -> tuple[list[int], int, int]:
+        """(positions, newest first; end timestamp and end position of the newest file, 0 without one).
+
+        Of messages whose key has this one's hash, stored between `begin` and `end` as far as seconds tell. With `is_tag`, of
+        messages with these tags. Releases the GIL.
+        """
+    def delete_below(self, position: int) -> list[str]:
+        """Delete the files whose last entry leads below `position` (never the newest file); their paths.
+
+        Releases the GIL.
+        """
+    def close(self) -> None:
+        """Force the files; `catch_up` raises from then on. Idempotent. Releases the GIL."""
+
+@final
 class Lane:
     """Cuts one connection's byte stream into frames and, with a store, appends ordinary sends itself.
 

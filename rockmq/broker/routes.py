@@ -4,13 +4,19 @@ from rockmq.broker.handlers.admin import AdminHandlers
 from rockmq.broker.handlers.clients import ClientHandlers
 from rockmq.broker.handlers.offsets import OffsetHandlers
 from rockmq.broker.handlers.pull import PullHandler
+from rockmq.broker.handlers.query import QueryHandlers
 from rockmq.broker.handlers.send import SendHandler
 from rockmq.protocol.codes import RequestCode
 from rockmq.remoting.dispatch import Handler
 
 
 def routes(
-    send: SendHandler, pull: PullHandler, offsets: OffsetHandlers, clients: ClientHandlers, admin: AdminHandlers
+    send: SendHandler,
+    pull: PullHandler,
+    offsets: OffsetHandlers,
+    query: QueryHandlers,
+    clients: ClientHandlers,
+    admin: AdminHandlers,
 ) -> dict[int, Handler]:
     return {
         RequestCode.SEND_MESSAGE: send,
@@ -24,7 +30,8 @@ def routes(
         RequestCode.GET_MAX_OFFSET: offsets.maximum,
         RequestCode.GET_MIN_OFFSET: offsets.minimum,
         RequestCode.GET_EARLIEST_MSG_STORETIME: offsets.earliest,
-        RequestCode.VIEW_MESSAGE_BY_ID: offsets.view,
+        RequestCode.QUERY_MESSAGE: query.by_key,
+        RequestCode.VIEW_MESSAGE_BY_ID: query.by_id,
         RequestCode.HEART_BEAT: clients.heartbeat,
         RequestCode.UNREGISTER_CLIENT: clients.unregister,
         RequestCode.GET_CONSUMER_LIST_BY_GROUP: clients.consumer_list,

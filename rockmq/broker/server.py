@@ -19,6 +19,7 @@ from rockmq.broker.handlers.admin import AdminHandlers
 from rockmq.broker.handlers.clients import ClientHandlers, notify_members
 from rockmq.broker.handlers.offsets import OffsetHandlers
 from rockmq.broker.handlers.pull import PullHandler
+from rockmq.broker.handlers.query import QueryHandlers
 from rockmq.broker.handlers.send import SendHandler
 from rockmq.broker.long_polling import SWEEP_SECONDS, LongPolling
 from rockmq.broker.offsets import ConsumerOffsets
@@ -129,6 +130,7 @@ class Broker:
                 SendHandler(options, topics, groups, store, gate, long_polling.wake),
                 PullHandler(options, clock, topics, groups, clients, offsets, store, gate, long_polling, runtime.got),
                 OffsetHandlers(offsets, topics, groups, store),
+                QueryHandlers(options, store),
                 ClientHandlers(clients, topics, groups, locks),
                 AdminHandlers(options, topics, offsets, store, runtime),
             )

@@ -163,6 +163,12 @@ class Store(Options, frozen=True, kw_only=True):
         default=True, name="checkCRCOnRecover"
     )
 
+    message_index_enable: Annotated[bool, Key("Keep the index that messages are found by key in.")] = True
+    max_hash_slot_num: Annotated[int, Key("Hash slots of an index file.", ge=1, le=INT_MAX)] = 5_000_000
+    max_index_num: Annotated[int, Key("Entries of an index file; one isn't used.", ge=2, le=INT_MAX)] = 20_000_000
+    max_msgs_num_batch: Annotated[int, Key("Messages that one query finds.", ge=1, le=65536)] = 64
+    default_query_max_num: Annotated[int, Key("The same for a unique key.", ge=1, le=65536)] = 32
+
     def __post_init__(self) -> None:
         entries = -(-self.mapped_file_size_consume_queue // QUEUE_ENTRY_SIZE)
         force_setattr(self, "mapped_file_size_consume_queue", entries * QUEUE_ENTRY_SIZE)
@@ -171,6 +177,12 @@ class Store(Options, frozen=True, kw_only=True):
         if self.store_path_commit_log is not None and "," in self.store_path_commit_log:
             raise ConfigError(
                 f"storePathCommitLog={self.store_path_commit_log}: only one directory, several aren't built yet"
+            )
+        index_size = 40 + 4 * self.max_hash_slot_num + 20 * self.max_index_num
+        if index_size > INT_MAX:
+            raise ConfigError(
+                f"maxHashSlotNum={self.max_hash_slot_num} and maxIndexNum={self.max_index_num} make index files of "
+                f"{index_size} bytes; the bound is {INT_MAX}"
             )
 
 

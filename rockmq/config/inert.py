@@ -58,6 +58,9 @@ _REFUSED_BY_BROKER = _REFUSED_BY_ALL | {
     "transientStorePoolEnable": _only(
         "false|", "not built: messages outside the page cache would be lost when the process dies"
     ),
+    "indexRocksDBEnable": _only("false|", "only index files, Apache's default; RocksDB isn't built"),
+    "indexFileWriteEnable": _only("true|", "not built: messageIndexEnable=false is what stops the index files"),
+    "indexFileReadEnable": _only("true|", "not built: queries are always answered from the index files"),
     "storeType": _only("default|", "only `default`, Apache's files; RocksDB isn't built"),
     "readOnlyCommitLogStorePaths": _only("", "not built yet: a log is one directory"),
     "enableConsumeQueueExt": _only("false|", FORMAT),
@@ -133,7 +136,7 @@ _STORE = """
     combineCQEnableCheckSelf combineCQLoadingCQTypes combineCQMaxExtraSearchCommitLogFiles combineCQPreferCQType
     commitCommitLogLeastPages commitCommitLogThoroughInterval commitIntervalCommitLog commitLogForceSwapMapInterval
     commitLogSwapMapInterval commitLogSwapMapReserveFileNum compactionCqMappedFileSize compactionMappedFileSize
-    compactionScheduleInternal compactionThreadNum cQType dataReadAheadEnable debugLockEnable defaultQueryMaxNum
+    compactionScheduleInternal compactionThreadNum cQType dataReadAheadEnable debugLockEnable
     deleteCommitLogFilesInterval deleteConsumeQueueFilesInterval deleteFileBatchMax deleteWhen
     destroyMapedFileIntervalForcibly disappearTimeAfterStart diskFallRecorded diskMaxUsedSpaceRatio
     diskSpaceCleanForciblyRatio diskSpaceWarningLevelRatio dispatchCqCacheNum dispatchCqThreads
@@ -147,10 +150,10 @@ _STORE = """
     haTransferBatchSize inSyncReplicas logicalDiskSpaceCleanForciblyThreshold logicQueueForceSwapMapInterval
     logicQueueSwapMapInterval logicQueueSwapMapReserveFileNum mappedFileSizeConsumeQueueExt mappedFileSizeTimerLog
     mappedFileSwapEnable mapperFileSizeBatchConsumeQueue mapSize maxAsyncPutMessageRequests maxBatchDeleteFilesNum
-    maxChecksumRange maxConsumeQueueScan maxFilterMessageSize maxHashSlotNum maxHaTransferByteInSecond maxIndexNum
-    maxLmqConsumeQueueNum maxMsgsNumBatch maxRecoveryCommitlogFiles maxSlaveResendLength maxTopicLength
+    maxChecksumRange maxConsumeQueueScan maxFilterMessageSize maxHaTransferByteInSecond
+    maxLmqConsumeQueueNum maxRecoveryCommitlogFiles maxSlaveResendLength maxTopicLength
     maxTransferBytesOnMessageInDisk maxTransferCountOnMessageInDisk memTableFlushIntervalMs messageDelayLevel
-    messageIndexEnable messageIndexSafe minInSyncReplicas osPageCacheBusyTimeOutMills preferredLeaderId
+    messageIndexSafe minInSyncReplicas osPageCacheBusyTimeOutMills preferredLeaderId
     pullBatchMaxMessageCount putConsumeQueueDataByFileChannel putMessageTimeout putMsgIndexHightWater readUnCommitted
     realTimePersistRocksDBConfig redeleteHangedFileInterval replicasPerDiskPartition rocksdbCompressionType
     rocksdbCQDoubleWriteEnable rocksdbFlushWalFrequency rocksdbWalFileRollingThreshold sampleCountThreshold

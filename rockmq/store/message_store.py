@@ -1,7 +1,7 @@
 """The message store: the only door to what is on disk (DefaultMessageStore.java; store spec, 1-5).
 
-Below the root: `commitlog/` and `consumequeue/` (the core's), `checkpoint`, `abort`, `lock`, and `config/` with the
-documents of whoever owns them. Opening takes the lock, recovers, and only then marks the store as running with `abort`;
+Below the root: `commitlog/`, `consumequeue/` and `index/` (the core's), `checkpoint`, `abort`, `lock`, and `config/` with
+the documents of whoever owns them. Opening takes the lock, recovers, and only then marks the store as running with `abort`;
 closing flushes everything and takes the mark away last, so whatever happens in between is found out at the next start.
 """
 
@@ -24,6 +24,7 @@ from rockmq.store.checkpoint import Checkpoint
 from rockmq.store.files import AbortMark, StoreLock
 from rockmq.store.flush import Flusher
 from rockmq.store.get_result import GetResult
+from rockmq.store.index import Found, MessageIndex
 
 log = logging.getLogger(__name__)
 
@@ -75,6 +76,7 @@ class MessageStore:
         self.is_sync = options.flush_disk_type is Flush.SYNC_FLUSH
         """Whether messages are acknowledged, and seen by consumers, only when they are on disk."""
         self.core: _core.Store
+        self._index: MessageIndex | None = None
 
     @property
     def readable_limit(self) -> int:
@@ -104,6 +106,8 @@ class MessageStore:
         self._abort.set()
         self._next_force = self._clock.monotonic() + options.flush_consume_queue_thorough_interval / 1000
         self._tasks.every(options.flush_interval_consume_queue / 1000, self._maintain, "consume queue flush")
+        if self._index is not None:
+            self._index.start()
 
     def _open(self) -> None:
         started = time.monotonic()
@@ -134,6 +138,17 @@ class MessageStore:
             start,
             time.monotonic() - started,
         )
+        if options.message_index_enable:
+            self._index = MessageIndex(
+                self.core,
+                self.root / "index",
+                options,
+                trusted_until=self._checkpoint.index if self._abort.was_there else None,
+                clock=self._clock,
+                limit=lambda: self.readable_limit,
+                read=self.read,
+                sealed=self._index_sealed,
+            )
 
     def _recovery_start(self, files: list[tuple[int, int]]) -> int:
         """The log file to check from: after a clean stop the newest with a record in it, after a kill the newest that
@@ -253,6 +268,12 @@ class MessageStore:
         """The offset in a queue for a time (store spec, 3.6)."""
         return self.core.offset_by_time(topic, queue_id, timestamp, upper)
 
+    async def query(self, topic: str, key: str, count_max: int, begin: int, end: int, *, is_tag: bool) -> Found:
+        """Messages by key, or by tags (see `MessageIndex.query`); none when this store keeps no index."""
+        if self._index is None:
+            return Found([], 0, 0)
+        return await self._index.query(topic, key, count_max, begin, end, is_tag=is_tag)
+
     def watch(self, topic: str, queue_id: int) -> None:
         """Have the queue's next message reported, once."""
         self.core.watch(topic, queue_id)
@@ -286,6 +307,13 @@ class MessageStore:
         self._checkpoint.logics = logics
         self._checkpoint.save(self._checkpoint_path)
 
+    async def _index_sealed(self, timestamp: int) -> None:
+        def save() -> None:
+            self._checkpoint.index = timestamp
+            self._checkpoint.save(self._checkpoint_path)
+
+        await self._in_worker(save)
+
     def _fail(self, error: BaseException) -> None:
         """Accept nothing more: an acknowledgement could be a lie from here on."""
         if self.failed:
@@ -299,6 +327,8 @@ class MessageStore:
         """Flush everything and release the store. After a failure `abort` stays, so the next start checks the log."""
         await self._tasks.close()
         await self._flusher.close()
+        if self._index is not None:
+            await self._index.close(complete=not self.failed)
         if not self.failed:
             try:
                 await self._in_worker(self._close_core)

@@ -80,7 +80,12 @@ def test_batch_is_taken_apart_and_put_together_again(entry: dict[str, Any]) -> N
     "entry",
     [
         param
-        for code in (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE, RequestCode.VIEW_MESSAGE_BY_ID)
+        for code in (
+            RequestCode.PULL_MESSAGE,
+            RequestCode.LITE_PULL_MESSAGE,
+            RequestCode.QUERY_MESSAGE,
+            RequestCode.VIEW_MESSAGE_BY_ID,
+        )
         for param in recorded(code, "response")
     ],
 )

@@ -22,6 +22,8 @@ LOGS = sorted((STORE / "commitlog").iterdir())
 PREPARED, ROLLED_BACK = 4, 12
 END = RECORDS[-1]["position"] + RECORDS[-1]["size"]
 LARGE = 6_000
+# As capture.py sets them.
+INDEX_SLOTS, INDEX_ENTRIES = 50, 200
 
 
 def bytes_of(record: dict[str, Any]) -> bytes:
@@ -219,3 +221,37 @@ def test_json_documents_are_what_the_manifest_lists() -> None:
     offsets = (STORE / "config" / "consumerOffset.json").read_text(encoding="utf-8")
     with pytest.raises(json.JSONDecodeError):
         json.loads(offsets)  # bare numeric keys: why readers of these files need more than a JSON parser
+
+
+def index_of(store: _core.Store, directory: Path) -> _core.Index:
+    return _core.Index(store, str(directory / "index"), slots=INDEX_SLOTS, entries=INDEX_ENTRIES, trusted_until=None)
+
+
+def test_index_made_from_the_log_is_the_one_apache_wrote(directory: Path, store: _core.Store) -> None:
+    (theirs,) = (directory / "index").iterdir()
+    expected = theirs.read_bytes()
+    theirs.unlink()
+    store.recover(0, True)
+    index = index_of(store, directory)
+    index.catch_up(store.max_position, 1 << 30, theirs.name)
+    assert theirs.read_bytes() == expected
+    index.close()
+    # And taken up as it is: nothing is missing in it, and nothing is put again.
+    index = index_of(store, directory)
+    index.catch_up(store.max_position, 1 << 30, "20990101000000000")
+    assert [file.name for file in (directory / "index").iterdir()] == [theirs.name]
+    assert theirs.read_bytes() == expected
+
+
+def test_messages_are_found_in_the_index_apache_wrote(directory: Path, store: _core.Store) -> None:
+    store.recover(0, True)
+    index = index_of(store, directory)
+    for record in RECORDS:
+        known = record["properties"]
+        found = [
+            index.find(record["topic"], name, is_tag=is_tag, count_max=64, begin=0, end=2**63 - 1)[0]
+            for name, is_tag in ((known.get("UNIQ_KEY"), False), (known.get("KEYS"), False), (known.get("TAGS"), True))
+            if name is not None
+        ]
+        indexed = record["sysFlag"] & ROLLED_BACK != ROLLED_BACK
+        assert all((record["position"] in positions) is indexed for positions in found)

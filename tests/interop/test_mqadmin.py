@@ -172,3 +172,26 @@ def test_delete_topic_takes_it_from_the_route(mqadmin: Mqadmin, unique: Callable
     assert f"delete topic [{topic}] from cluster [{cluster_name(server)}] success." in printed
     assert f"delete topic [{topic}] from NameServer success." in printed
     eventually(lambda: route(server.namesrv, topic) is None, 10, "topic gone from the route")
+
+
+def test_messages_are_found_by_key_unique_key_and_id(mqadmin: Mqadmin, used: Used) -> None:
+    event = used.sent[5]
+    key = content("message-selector", event["index"]).key
+    (row,) = table(mqadmin("queryMsgByKey", "-t", used.topic, "-k", key))
+    assert (row["#Message ID"], row["#QID"], row["#Offset"].split()[0]) == (
+        event["msgId"],
+        str(event["queueId"]),
+        str(event["queueOffset"]),
+    )
+    for command, identity in (("queryMsgByUniqueKey", event["msgId"]), ("queryMsgById", event["offsetMsgId"])):
+        printed = mqadmin(command, "-t", used.topic, "-i", identity)
+        shown = dict(re.findall(r"^([A-Z][\w ]+):\s+(.*)$", printed, re.MULTILINE))
+        assert (shown["Keys"], shown["Queue ID"], shown["Queue Offset"]) == (
+            f"[{key}]",
+            str(event["queueId"]),
+            str(event["queueOffset"]),
+        )
+
+
+def test_message_that_was_never_sent_is_not_found(mqadmin: Mqadmin, used: Used) -> None:
+    assert "query message by key finished, but no message" in mqadmin("queryMsgByKey", "-t", used.topic, "-k", "no-such-key")

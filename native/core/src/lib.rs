@@ -1,7 +1,8 @@
 //! RockMQ's native core: what happens once per message. The contract is `rockmq/_core.pyi`.
 //!
 //! Bytes in, values out: `frame`, `json`, `header`, `properties`, `record`, `columns`. Files: `mapped_file`, `commit_log`,
-//! `consume_queue`, `queue_files`, `recover`. Both together: `state`, `get`, `pull`, `send`. Python: `python`, `lane`, `reactor`, `store` and this file.
+//! `consume_queue`, `queue_files`, `index_file`, `recover`. Both together: `state`, `get`, `pull`, `send`, `index`. Python:
+//! `python`, `lane`, `reactor`, `store`, `message_index` and this file.
 
 mod columns;
 mod commit_log;
@@ -10,9 +11,12 @@ mod error;
 mod frame;
 mod get;
 mod header;
+mod index;
+mod index_file;
 mod json;
 mod lane;
 mod mapped_file;
+mod message_index;
 mod properties;
 mod pull;
 mod python;
@@ -85,6 +89,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<lane::Lane>()?;
     module.add_class::<reactor::Reactor>()?;
     module.add_class::<reactor::Transport>()?;
+    module.add_class::<message_index::Index>()?;
     module.add_class::<store::Slice>()?;
     module.add_class::<store::Store>()?;
     module.add_function(wrap_pyfunction!(encode_frame, module)?)?;

@@ -72,15 +72,16 @@ pub fn tags(text: &[u8]) -> Option<&[u8]> {
 
 /// The tags code of a queue entry: Java's `String.hashCode` of the whole TAGS value, sign-extended; 0 without TAGS.
 pub fn tags_code(tags: Option<&[u8]>) -> i64 {
-    tags.map_or(0, |tags| i64::from(java_hash(tags)))
+    tags.map_or(0, |tags| i64::from(java_hash(0, tags)))
 }
 
-fn java_hash(text: &[u8]) -> i32 {
+/// Java's `String.hashCode` of a text that begins with one whose hash is `before` (0: nothing) and goes on with `text`.
+pub fn java_hash(before: i32, text: &[u8]) -> i32 {
     if text.is_ascii() {
-        return text.iter().fold(0i32, |hash, &byte| hash.wrapping_mul(31).wrapping_add(i32::from(byte)));
+        return text.iter().fold(before, |hash, &byte| hash.wrapping_mul(31).wrapping_add(i32::from(byte)));
     }
     let text = String::from_utf8_lossy(text);
-    text.encode_utf16().fold(0i32, |hash, unit| hash.wrapping_mul(31).wrapping_add(i32::from(unit)))
+    text.encode_utf16().fold(before, |hash, unit| hash.wrapping_mul(31).wrapping_add(i32::from(unit)))
 }
 
 #[cfg(test)]

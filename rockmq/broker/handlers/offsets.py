@@ -1,5 +1,4 @@
-"""Offsets of queues and of groups, and messages by id (ConsumerManageProcessor.java, AdminBrokerProcessor.java,
-QueryMessageProcessor.java; protocol spec, 4.3 and 4.5)."""
+"""Offsets of queues and of groups (ConsumerManageProcessor.java, AdminBrokerProcessor.java; protocol spec, 4.3 and 4.5)."""
 
 from rockmq.broker.groups import GroupTable
 from rockmq.broker.offsets import ConsumerOffsets
@@ -16,7 +15,6 @@ from rockmq.protocol.headers.offset import (
     SearchOffset,
     TimestampResponse,
     UpdateConsumerOffset,
-    ViewMessage,
 )
 from rockmq.remoting.connection import Connection
 from rockmq.remoting.dispatch import Refusal
@@ -71,9 +69,3 @@ class OffsetHandlers:
         low, _ = self._store.bounds(header.topic, header.queue_id)
         stored = self._store.store_timestamp(header.topic, header.queue_id, low)
         return codec.reply(request, header=TimestampResponse(stored))
-
-    def view(self, header: ViewMessage, request: Command, connection: Connection) -> Command:
-        record = self._store.read(header.offset)
-        if record is None:
-            raise Refusal(ResponseCode.SYSTEM_ERROR, f"can not find message by offset: {header.offset}")
-        return codec.reply(request, body=record)

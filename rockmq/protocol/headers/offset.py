@@ -53,9 +53,3 @@ class GetMinOffset(TopicHeader, kw_only=True):
 class GetEarliestStoreTime(TopicHeader, kw_only=True):
     topic: Topic
     queue_id: Int
-
-
-@request(RequestCode.VIEW_MESSAGE_BY_ID)
-class ViewMessage(TopicHeader, kw_only=True):
-    topic: Topic | None = None
-    offset: Long

@@ -209,7 +209,10 @@ def test_replies_of_ordinary_sends(tmp_path: Path, at_once: bool) -> None:
     else:
         assert told is not None
         [(_, fed, ended)] = told
-        assert fed is not None and fed[0] and fed[1] == store.max_position and ended is None
+        assert ended is None
+        assert fed is not None
+        assert fed[0]
+        assert fed[1] == store.max_position
         ours.other.setblocking(False)
         with pytest.raises(BlockingIOError):
             ours.other.recv(1)
