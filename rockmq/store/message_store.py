@@ -112,8 +112,8 @@ class MessageStore:
         options = self._options
         if options.transient_store_pool_enable:
             log.warning(
-                "transientStorePoolEnable is not needed and does nothing: appending to the page cache doesn't wait for "
-                "the disk here, and what a pool holds dies with the process (docs/adr/0005)"
+                "transientStorePoolEnable is not needed and does nothing: what a pool holds dies with the process, messages "
+                "go straight into the page cache here (docs/adr/0005)"
             )
         self.disk.look()
         self._flusher = Flusher(

