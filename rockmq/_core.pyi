@@ -18,6 +18,9 @@ __version__: str
 class StoreError(Exception):
     """A store directory that can't be opened or a file operation that failed; the text names the file."""
 
+class StoreFull(StoreError):
+    """A write found no room on its disk; the text names the file. What was there before is as it was."""
+
 Command: TypeAlias = tuple[
     int,  # code of the request or response
     str,  # language, by its name ("JAVA", "GO", …; "OTHER" when unknown)
@@ -88,7 +91,7 @@ class Store:
     def files(self) -> list[tuple[int, int]]:
         """(first position, store timestamp of its first record, or -1 when that isn't a valid record) of each log file.
 
-        A file made ahead by `prepare_next_file` isn't among them before it is used.
+        A file made ahead by `prepare_next_file` isn't among them before it is used. Releases the GIL.
         """
     def recover(self, start: int, check_crc: bool) -> tuple[int, int]:
         """Find the end of the log by scanning from `start` (a file's first position), and make the queues agree with it.
@@ -116,7 +119,11 @@ class Store:
         """
     def clear_ordinary(self, topic: str) -> None: ...
     def set_writable(self, writable: bool) -> None:
-        """False makes every lane hand all sends to Python, and `append` raise StoreError."""
+        """False makes every lane hand all sends to Python, and `append` raise StoreError.
+
+        An append that found no room does the same by itself, and every later one raises the same StoreFull without
+        trying; True lets them try again.
+        """
 
     # Appending
     def append(
@@ -179,15 +186,21 @@ class Store:
         """Write queue entries held in memory to their files (and fsync them when `force`): (position, store timestamp)
         such that the queue entries of all records below that position are written. The timestamp is that of the last
         record below, 0 when recovery has seen none. Releases the GIL; one caller at a time. What failed is tried again
-        by the next call. Also lets go of the tails of queues that have been idle for 8 calls, so call it about every
-        second.
+        by the next call; it is StoreFull when a file had no room, but never for a failed fsync. Also lets go of the tails
+        of queues that have been idle for 8 calls, so call it about every second.
         """
     def prepare_next_file(self) -> bool:
         """Create and map the file behind the last one if it isn't there; True when it was made. Releases the GIL."""
+    def tend_files(self, read_ahead: bool, warm: bool, lock: bool) -> None:
+        """Tell the kernel how log files are used: whether they are read ahead; `warm` brings the file made ahead into
+        memory; `lock` keeps it and the file written now there (StoreError when the process may not). Call it from time
+        to time: files that have come since are told then, and full ones are unlocked. Releases the GIL.
+        """
     def delete_files_below(self, position: int) -> list[str]:
         """Delete log files that end at or below `position` (never the last), raise queue minima to match; their paths.
 
-        Queue files wholly below their queue's minimum are deleted too. Releases the GIL.
+        Queue files wholly below their queue's minimum are deleted too. A file that can't be deleted stays in the log, with
+        all that follow. Releases the GIL.
         """
 
     # Reading

@@ -116,7 +116,13 @@ async def serve(
 
     `flush` is flushDiskType; `properties` are further keys of broker.conf and namesrv.conf; `clock` owns the time.
     """
-    own = {"flushDiskType": str(flush), "mappedFileSizeCommitLog": str(LOG_FILE_SIZE)}
+    own = {
+        "flushDiskType": str(flush),
+        "mappedFileSizeCommitLog": str(LOG_FILE_SIZE),
+        # Tests also run on a notebook whose disk is nearly full.
+        "diskSpaceWarningLevelRatio": "100",
+        "diskSpaceCleanForciblyRatio": "100",
+    }
     async with AsyncExitStack() as stack:
         if data is None:
             data = stack.enter_context(tempfile.TemporaryDirectory(prefix="rockmq-"))

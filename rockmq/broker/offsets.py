@@ -3,14 +3,12 @@
 The document maps `topic@group` to {queue id: offset}; Apache writes the queue ids without quotes, which is read here too.
 """
 
-import asyncio
 from pathlib import Path
 
 import msgspec
 from msgspec import Struct, field
 
-from rockmq.base import files
-from rockmq.broker.documents import load
+from rockmq.broker.documents import Document, load
 from rockmq.protocol.bodies.common import DataVersion
 
 SEPARATOR = "@"
@@ -26,8 +24,8 @@ class ConsumerOffsets:
 
     def __init__(self, directory: Path) -> None:
         """Raises ConfigError when the document can't be read."""
-        self._path = directory / "consumerOffset.json"
-        self._document = load(self._path, _Document) or _Document()
+        self._file = Document(directory / "consumerOffset.json")
+        self._document = load(self._file.path, _Document) or _Document()
         self._table = self._document.offset_table
         self._changed = False
 
@@ -53,13 +51,13 @@ class ConsumerOffsets:
             self._changed = True
 
     async def save(self) -> None:
-        """Write the document if something changed since the last time."""
+        """Write the document if something changed since the last time; what can't be written is tried the next time."""
         if not self._changed:
             return
         self._changed = False
         document = msgspec.json.format(msgspec.json.encode(self._document), indent=1).decode()
+        saved = False
         try:
-            await asyncio.to_thread(files.save, self._path, document)
-        except BaseException:
-            self._changed = True
-            raise
+            saved = await self._file.save(document) is None
+        finally:
+            self._changed |= not saved

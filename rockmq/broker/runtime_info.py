@@ -1,12 +1,12 @@
 """GET_BROKER_RUNTIME_INFO's table (protocol spec, 5.2). Tools parse some of it as numbers: all of that is always there."""
 
-import shutil
 from datetime import datetime, timedelta
 
 from rockmq.base.clock import Clock
 from rockmq.broker.long_polling import LongPolling
 from rockmq.broker.stats import Rate
 from rockmq.protocol import codec
+from rockmq.store.disk import usage
 from rockmq.store.message_store import MessageStore
 
 VERSION_DESCRIPTION = "V5_3_3"
@@ -49,7 +49,7 @@ class RuntimeInfo:
         self._refresh()
         store, core, now = self._store, self._store.core, self._clock.now_ms()
         messages, size = core.appended
-        disk = shutil.disk_usage(store.root)
+        log_disk, queue_disk = usage(store.log_directory), usage(store.root)
         behind = core.max_position - core.flushed_position
         table = {
             "bootTimestamp": self._started,
@@ -68,9 +68,10 @@ class RuntimeInfo:
             "getTransferedTps": self.got,  # as 4.x spells it, and its clusterList can't do without
             "commitLogMinOffset": core.min_position,
             "commitLogMaxOffset": core.max_position,
-            "commitLogDiskRatio": disk.used / disk.total,
-            "consumeQueueDiskRatio": disk.used / disk.total,
-            "commitLogDirCapacity": f"Total : {_size(disk.total)}, Free : {_size(disk.free)}.",
+            "commitLogDiskRatio": log_disk.percent / 100,
+            "consumeQueueDiskRatio": queue_disk.percent / 100,
+            "commitLogDirCapacity": f"Total : {_size(log_disk.total)}, Free : {_size(log_disk.free)}.",
+            "takesMessages": "true" if store.refusal is None else "false",
             "remainHowManyDataToFlush": _size(behind),
             "dispatchBehindBytes": 0,
             "pageCacheLockTimeMills": 0,
@@ -91,6 +92,8 @@ class RuntimeInfo:
             "EndTransactionQueueSize": 0,
             "EndTransactionThreadPoolQueueCapacity": 0,
         }
+        if store.refusal is not None:
+            table["refusesMessagesBecause"] = store.refusal
         # Requests don't queue here: each is carried out when it is read. Tools want the figures all the same.
         for pool in ("send", "pull", "litePull", "query", "ack"):
             table |= {

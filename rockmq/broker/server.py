@@ -92,6 +92,7 @@ class Broker:
 
         store = MessageStore(
             options.store,
+            retention=options.retention,
             store_host=_store_host(host, port, network.bind_address),
             region=options.identity.region_id,
             trace_on=options.identity.trace_on,

@@ -168,6 +168,11 @@ class Store(Options, frozen=True, kw_only=True):
     max_index_num: Annotated[int, Key("Entries of an index file; one isn't used.", ge=2, le=INT_MAX)] = 20_000_000
     max_msgs_num_batch: Annotated[int, Key("Messages that one query finds.", ge=1, le=65536)] = 64
     default_query_max_num: Annotated[int, Key("The same for a unique key.", ge=1, le=65536)] = 32
+    data_read_ahead_enable: Annotated[bool, Key("Let the kernel read the log ahead of who reads it.")] = True
+    warm_maped_file_enable: Annotated[bool, Key("Bring the next log file into memory before it is used.")] = False
+    # Apache has no key for this: there it is a part of warming.
+    lock_log_in_memory: Annotated[bool, Key("Keep the log file in use and the next one from being swapped out.")] = False
+    transient_store_pool_enable: Annotated[bool, Key("Accepted, but not needed here: docs/adr/0005.")] = False
 
     def __post_init__(self) -> None:
         entries = -(-self.mapped_file_size_consume_queue // QUEUE_ENTRY_SIZE)
@@ -186,6 +191,51 @@ class Store(Options, frozen=True, kw_only=True):
             )
 
 
+class Retention(Options, frozen=True, kw_only=True):
+    """When the log's oldest file is deleted, and when the disk is so full that no messages are taken.
+
+    Apache makes the warning ratio at most 90 and the forced one at most 85, whatever the file says. Here they are what
+    it says.
+    """
+
+    file_reserved_time: Annotated[int, Key("Age at which a log file expires.", unit="hours", ge=0, le=INT_MAX)] = 72
+    delete_when: Annotated[str, Key("Hours of the day, separated by `;`, in which expired files are deleted.")] = "04"
+    # Beyond Apache.
+    retention_bytes: (
+        Annotated[int, Key("Most bytes the log keeps, at any hour; default: no bound.", unit="bytes", ge=1, le=2**63 - 1)]
+        | None
+    ) = None
+    disk_max_used_space_ratio: Annotated[
+        int, Key("Use of the disk over which expired files are deleted at any hour.", unit="%", ge=1, le=100)
+    ] = 75
+    disk_space_clean_forcibly_ratio: Annotated[
+        int,
+        Key("Use of the disk over which the oldest files are deleted though they haven't expired.", unit="%", ge=1, le=100),
+    ] = 85
+    disk_space_warning_level_ratio: Annotated[
+        int, Key("Use of the disk over which no messages are taken.", unit="%", ge=1, le=100)
+    ] = 90
+    clean_file_forcibly_enable: Annotated[bool, Key("Whether a full disk may cost files that haven't expired.")] = True
+    clean_resource_interval: Annotated[int, Key("Time between looks for files to delete.", unit="ms", ge=10, le=INT_MAX)] = (
+        10_000
+    )
+    delete_file_batch_max: Annotated[int, Key("Log files deleted at one such look.", ge=1, le=INT_MAX)] = 10
+    delete_commit_log_files_interval: Annotated[int, Key("Pause between two of them.", unit="ms", ge=0, le=INT_MAX)] = 100
+
+    def __post_init__(self) -> None:
+        if not self.delete_hours:
+            raise ConfigError("deleteWhen is empty: expected hours 0 to 23, separated by `;`")
+
+    @property
+    def delete_hours(self) -> frozenset[int]:
+        """`deleteWhen` as numbers."""
+        hours = [each.strip() for each in self.delete_when.split(";") if each.strip()]
+        for each in hours:
+            if not (each.isascii() and each.isdigit() and int(each) < 24):
+                raise ConfigError(f"deleteWhen={self.delete_when}: {each!r} is no hour; expected 0 to 23, separated by `;`")
+        return frozenset(map(int, hours))
+
+
 @declare
 class BrokerOptions(Role, frozen=True, kw_only=True):
     foreign: ClassVar[Foreign] = inert.BROKER
@@ -196,6 +246,7 @@ class BrokerOptions(Role, frozen=True, kw_only=True):
     topics: Topics = field(default_factory=Topics)
     consumers: Consumers = field(default_factory=Consumers)
     store: Store = field(default_factory=Store)
+    retention: Retention = field(default_factory=Retention)
 
 
 def _check_host(key: str, host: str) -> None:

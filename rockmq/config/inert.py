@@ -55,9 +55,6 @@ _REFUSED_BY_BROKER = _REFUSED_BY_ALL | {
     "authorizationEnabled": _only("false|", ACCESS),
     "migrateAuthFromV1Enabled": _only("false|", ACCESS),
     "rejectPullConsumerEnable": _only("false|", "not built yet: pull consumers would not be refused"),
-    "transientStorePoolEnable": _only(
-        "false|", "not built: messages outside the page cache would be lost when the process dies"
-    ),
     "indexRocksDBEnable": _only("false|", "only index files, Apache's default; RocksDB isn't built"),
     "indexFileWriteEnable": _only("true|", "not built: messageIndexEnable=false is what stops the index files"),
     "indexFileReadEnable": _only("true|", "not built: queries are always answered from the index files"),
@@ -131,19 +128,19 @@ _BROKER = """
 _STORE = """
     accessMessageInMemoryHotRatio accessMessageInMemoryMaxRatio allAckInSyncStateSet asyncLearner
     autoMessageVersionOnTopicLen batchDispatchRequestThreadPoolNums bitMapLengthConsumeQueueExt
-    bottomMostCompressionTypeForConsumeQueueStore checkInSlave cleanFileForciblyEnable cleanResourceInterval
+    bottomMostCompressionTypeForConsumeQueueStore checkInSlave
     cleanRocksDBDirtyCQIntervalMin cleanSwapedMapInterval coldDataFlowControlEnable coldDataScanEnable
     combineCQEnableCheckSelf combineCQLoadingCQTypes combineCQMaxExtraSearchCommitLogFiles combineCQPreferCQType
     commitCommitLogLeastPages commitCommitLogThoroughInterval commitIntervalCommitLog commitLogForceSwapMapInterval
     commitLogSwapMapInterval commitLogSwapMapReserveFileNum compactionCqMappedFileSize compactionMappedFileSize
-    compactionScheduleInternal compactionThreadNum cQType dataReadAheadEnable debugLockEnable
-    deleteCommitLogFilesInterval deleteConsumeQueueFilesInterval deleteFileBatchMax deleteWhen
-    destroyMapedFileIntervalForcibly disappearTimeAfterStart diskFallRecorded diskMaxUsedSpaceRatio
-    diskSpaceCleanForciblyRatio diskSpaceWarningLevelRatio dispatchCqCacheNum dispatchCqThreads
+    compactionScheduleInternal compactionThreadNum cQType debugLockEnable
+    deleteConsumeQueueFilesInterval
+    destroyMapedFileIntervalForcibly disappearTimeAfterStart diskFallRecorded
+    dispatchCqCacheNum dispatchCqThreads
     dispatchFromSenderThread dLegerGroup dLegerPeers dLegerSelfId enableAcceleratedRecovery enableAsyncReput
     enableAutoInSyncReplicas enableBatchPush enableBuildConsumeQueueConcurrently enableCompaction
     enableLogConsumeQueueRepeatedlyBuildWhenRecover enableRocksDBLog enableRunningFlagsInFlush
-    enableScheduleAsyncDeliver enableScheduleMessageStats fastFailIfNoBufferInStorePool fileReservedTime
+    enableScheduleAsyncDeliver enableScheduleMessageStats fastFailIfNoBufferInStorePool
     flushCommitLogLeastPages flushCommitLogThoroughInterval flushCommitLogTimed flushConsumeQueueLeastPages
     flushLeastPagesWhenWarmMapedFile forceInterval forceVerifyPropCRC fromCq haFlowControlEnable
     haHousekeepingInterval haListenPort haMaxGapNotInSync haMaxTimeSlaveNotCatchup haSendHeartbeatInterval
@@ -164,7 +161,7 @@ _STORE = """
     timerInterceptDelayLevel timerMaxDelaySec timerMetricSmallThreshold timerPrecisionMs timerProgressLogIntervalMs
     timerPutMessageThreadNum timerRollWindowSlot timerSkipUnknownError timerStopEnqueue timerWheelEnable
     topicQueueLockNum totalReplicas transientStorePoolSize travelCqFileNumWhenGetMessage useABSLock
-    useReentrantLockWhenPutMessage wakeCommitWhenPutMessage wakeFlushWhenPutMessage warmMapedFileEnable whenStartup
+    useReentrantLockWhenPutMessage wakeCommitWhenPutMessage wakeFlushWhenPutMessage whenStartup
     writeWithoutMmap
 """
 

@@ -39,7 +39,11 @@ class Checkpoint:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
         try:
             os.ftruncate(descriptor, SIZE)
-            os.pwrite(descriptor, _FIELDS.pack(self.physic, self.logics, self.index), 0)
+            fields = _FIELDS.pack(self.physic, self.logics, self.index)
+            written = 0
+            # A write may be short. Half of a number would be a time that never was.
+            while written < len(fields):
+                written += os.pwrite(descriptor, fields[written:], written)
             os.fsync(descriptor)
         finally:
             os.close(descriptor)

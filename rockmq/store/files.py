@@ -1,5 +1,6 @@
 """The files of a store that hold no messages: who owns the directory, and whether its last owner left in order."""
 
+import contextlib
 import errno
 import fcntl
 import os
@@ -36,7 +37,8 @@ class StoreLock:
                 raise in_use from None
             raise
         _held.add(self._key)
-        os.pwrite(self._descriptor, b"lock", 0)
+        with contextlib.suppress(OSError):  # only a courtesy: it is the lock that counts, and a disk may be full
+            os.pwrite(self._descriptor, b"lock", 0)
 
     def release(self) -> None:
         _held.discard(self._key)
@@ -51,7 +53,9 @@ class AbortMark:
         self.was_there = path.exists()
 
     def set(self) -> None:
-        self._path.write_text(str(os.getpid()), encoding="ascii")
+        with open(self._path, "w", encoding="ascii") as mark, contextlib.suppress(OSError):
+            # That it stands is what counts, and on a full disk there may be a name but no room for the number.
+            os.write(mark.fileno(), b"%d" % os.getpid())
 
     def clear(self) -> None:
         self._path.unlink(missing_ok=True)

@@ -12,23 +12,28 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from rockmq import _core
 from rockmq.base.clock import Clock
 from rockmq.base.errors import ConfigError, ProtocolError, StoreUnavailable
 from rockmq.base.tasks import Tasks
 from rockmq.config.broker import Flush
+from rockmq.config.broker import Retention as RetentionOptions
 from rockmq.config.broker import Store as StoreOptions
 from rockmq.store.checkpoint import Checkpoint
+from rockmq.store.disk import LOOK_SECONDS, ROOM, DiskWatch, is_full, usage
 from rockmq.store.files import AbortMark, StoreLock
 from rockmq.store.flush import Flusher
 from rockmq.store.get_result import GetResult
 from rockmq.store.index import Found, MessageIndex
+from rockmq.store.retention import Retention
 
 log = logging.getLogger(__name__)
 
 ENTRY_SIZE = 20
+
+T = TypeVar("T")
 
 
 class Put(NamedTuple):
@@ -44,12 +49,14 @@ class MessageStore:
     """A commit log with its consume queues, opened by `start` and closed by `close`.
 
     `flushed` is told each position that reached the disk, `failed` of a disk error after which nothing more is accepted.
+    A disk that is full is no such error: messages are refused (`refusal`) until it has room again.
     """
 
     def __init__(
         self,
         options: StoreOptions,
         *,
+        retention: RetentionOptions,
         store_host: bytes,
         region: str,
         trace_on: bool,
@@ -59,8 +66,10 @@ class MessageStore:
         failed: Callable[[BaseException], None],
     ) -> None:
         self._options = options
+        self._retention_options = retention
         self.root = Path(options.store_path_root_dir)
         self.config_directory = self.root / "config"
+        self.log_directory = Path(options.store_path_commit_log or self.root / "commitlog")
         self.store_host = store_host
         self._region = region
         self._trace_on = trace_on
@@ -72,6 +81,8 @@ class MessageStore:
         # One thread for slow file work, apart from the loop's own pool, which a blocked disk would fill.
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="store")
         self._next_force = 0.0
+        self._cramped = False
+        self._lock_in_memory = options.lock_log_in_memory
         self.failed = False
         self.is_sync = options.flush_disk_type is Flush.SYNC_FLUSH
         """Whether messages are acknowledged, and seen by consumers, only when they are on disk."""
@@ -83,19 +94,30 @@ class MessageStore:
         """The position up to which messages may be read: what a crash could still take away isn't shown to anybody."""
         return self.core.flushed_position if self.is_sync else self.core.max_position
 
+    @property
+    def refusal(self) -> str | None:
+        """Why no messages are taken now; None when they are."""
+        return "the store has failed; see the broker's log" if self.failed else self.disk.refusal
+
     async def start(self) -> None:
         """Open and recover. Raises ConfigError when the store is in use or can't be opened."""
         self.config_directory.mkdir(parents=True, exist_ok=True)
         self._lock = StoreLock(self.root / "lock")
         try:
             await self._in_worker(self._open)
-        except _core.StoreError as error:
+        except (_core.StoreError, OSError) as error:
             self._lock.release()
             raise ConfigError(f"the store {self.root} can't be opened: {error}") from None
         except BaseException:
             self._lock.release()
             raise
         options = self._options
+        if options.transient_store_pool_enable:
+            log.warning(
+                "transientStorePoolEnable is not needed and does nothing: what a pool holds dies with the process, messages "
+                "go straight into the page cache here (docs/adr/0005)"
+            )
+        self.disk.look()
         self._flusher = Flusher(
             self.core,
             self._clock,
@@ -103,11 +125,13 @@ class MessageStore:
             flushed=self._flushed,
             failed=self._fail,
         )
-        self._abort.set()
         self._next_force = self._clock.monotonic() + options.flush_consume_queue_thorough_interval / 1000
         self._tasks.every(options.flush_interval_consume_queue / 1000, self._maintain, "consume queue flush")
         if self._index is not None:
             self._index.start()
+        self._tasks.every(LOOK_SECONDS, self.disk.look, "disk space")
+        retention = Retention(self._retention_options, self.core, self.disk, self._clock, self._in_worker)
+        self._tasks.every(self._retention_options.clean_resource_interval / 1000, retention.clean, "retention")
 
     def _open(self) -> None:
         started = time.monotonic()
@@ -116,7 +140,7 @@ class MessageStore:
         self._checkpoint_path = self.root / "checkpoint"
         self._checkpoint = Checkpoint.load(self._checkpoint_path)
         self.core = _core.Store(
-            options.store_path_commit_log or str(self.root / "commitlog"),
+            str(self.log_directory),
             str(self.root / "consumequeue"),
             log_file_size=options.mapped_file_size_commit_log,
             queue_file_size=-(-options.mapped_file_size_consume_queue // ENTRY_SIZE) * ENTRY_SIZE,
@@ -149,6 +173,8 @@ class MessageStore:
                 read=self.read,
                 sealed=self._index_sealed,
             )
+        self.disk = DiskWatch(self._retention_options, (self.log_directory, self.root), self._writability_changed)
+        self._abort.set()
 
     def _recovery_start(self, files: list[tuple[int, int]]) -> int:
         """The log file to check from: after a clean stop the newest with a record in it, after a kill the newest that
@@ -183,6 +209,7 @@ class MessageStore:
         prepared_transaction_offset: int = 0,
     ) -> Put:
         """Append one message as given; it isn't durable yet. Raises StoreUnavailable."""
+        self._check_refusal()
         try:
             position, size, queue_offset, watched = self.core.append(
                 topic,
@@ -198,7 +225,7 @@ class MessageStore:
                 prepared_transaction_offset=prepared_transaction_offset,
             )
         except _core.StoreError as error:
-            raise StoreUnavailable(str(error)) from None
+            raise self._unavailable(error) from None
         return Put(position, position + size, queue_offset, watched)
 
     def append_batch(
@@ -214,6 +241,7 @@ class MessageStore:
     ) -> tuple[list[int], Put]:
         """Append a client batch, all of it or nothing: (position of each message, the whole). Raises StoreUnavailable,
         and ProtocolError when the batch can't be read."""
+        self._check_refusal()
         try:
             positions, end, queue_offset, watched = self.core.append_batch(
                 topic,
@@ -226,10 +254,20 @@ class MessageStore:
                 reconsume_times=reconsume_times,
             )
         except _core.StoreError as error:
-            raise StoreUnavailable(str(error)) from None
+            raise self._unavailable(error) from None
         except ValueError as error:
             raise ProtocolError(f"the batch can't be read: {error}") from None
         return positions, Put(positions[0], end, queue_offset, watched)
+
+    def _check_refusal(self) -> None:
+        refusal = self.refusal
+        if refusal is not None:
+            raise StoreUnavailable(refusal)
+
+    def _unavailable(self, error: _core.StoreError) -> StoreUnavailable:
+        if is_full(error):
+            self.disk.ran_out(error, self._options.mapped_file_size_commit_log + ROOM)
+        return StoreUnavailable(self.refusal or str(error))
 
     def request_flush(self) -> None:
         """Have everything appended so far forced soon."""
@@ -290,7 +328,11 @@ class MessageStore:
         try:
             await self._in_worker(self._write_queues)
         except (_core.StoreError, OSError) as error:
-            self._fail(error)
+            # Entries that found no room stay in memory, where readers find them; no more come while messages are refused.
+            if is_full(error):
+                self.disk.ran_out(error)
+            else:
+                self._fail(error)
 
     def _write_queues(self) -> None:
         force = self._clock.monotonic() >= self._next_force
@@ -298,9 +340,27 @@ class MessageStore:
         if force:
             self._next_force = self._clock.monotonic() + self._options.flush_consume_queue_thorough_interval / 1000
             self._save_checkpoint(stored)
-        size = self._options.mapped_file_size_commit_log
+        self._prepare_next_file()
+
+    def _prepare_next_file(self) -> None:
+        options = self._options
+        size = options.mapped_file_size_commit_log
         if self.core.max_position % size > size // 2:
-            self.core.prepare_next_file()
+            try:
+                if usage(self.log_directory).free >= size + ROOM:
+                    self.core.prepare_next_file()
+                    self._cramped = False
+                elif not self._cramped:
+                    self._cramped = True
+                    log.error("the disk of %s has no room for the log's next %d bytes", self.log_directory, size)
+            except _core.StoreFull as error:
+                # Somebody else was quicker. The file in use isn't full yet, so messages may still be taken.
+                log.warning("the log's next file can't be made ready: %s", error)
+        try:
+            self.core.tend_files(options.data_read_ahead_enable, options.warm_maped_file_enable, self._lock_in_memory)
+        except _core.StoreError as error:
+            self._lock_in_memory = False
+            log.warning("lockLogInMemory is given up: %s; is the limit of locked memory too low?", error)
 
     def _save_checkpoint(self, logics: int) -> None:
         self._checkpoint.physic = self._flusher.forced_until
@@ -314,17 +374,20 @@ class MessageStore:
 
         await self._in_worker(save)
 
+    def _writability_changed(self) -> None:
+        self.core.set_writable(self.refusal is None)
+
     def _fail(self, error: BaseException) -> None:
         """Accept nothing more: an acknowledgement could be a lie from here on."""
         if self.failed:
             return
         self.failed = True
-        self.core.set_writable(False)
+        self._writability_changed()
         log.critical("the store %s failed and takes no more messages", self.root, exc_info=error)
         self._failed(error)
 
     async def close(self) -> None:
-        """Flush everything and release the store. After a failure `abort` stays, so the next start checks the log."""
+        """Flush everything and release the store. If that can't be done `abort` stays, so the next start checks the log."""
         await self._tasks.close()
         await self._flusher.close()
         if self._index is not None:
@@ -334,14 +397,19 @@ class MessageStore:
                 await self._in_worker(self._close_core)
                 self._abort.clear()
             except (_core.StoreError, OSError) as error:
-                self._fail(error)
+                if is_full(error):
+                    log.error("the store %s is left as if killed, the next start repairs it: %s", self.root, error)
+                else:
+                    self._fail(error)
         self._worker.shutdown(wait=True)
         self._lock.release()
 
     def _close_core(self) -> None:
-        _, stored = self.core.flush_queues(True)
-        self._save_checkpoint(stored)
-        self.core.close()
+        try:
+            _, stored = self.core.flush_queues(True)
+            self._save_checkpoint(stored)
+        finally:
+            self.core.close()
 
-    async def _in_worker(self, work: Callable[[], None]) -> None:
-        await asyncio.get_running_loop().run_in_executor(self._worker, partial(work))
+    async def _in_worker(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._worker, partial(work))

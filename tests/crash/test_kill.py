@@ -7,39 +7,20 @@ from pathlib import Path
 import pytest
 
 from rockmq.base.errors import RemotingError
-from rockmq.protocol import codec, properties
-from rockmq.protocol.codes import RequestCode, ResponseCode
 from rockmq.protocol.header import decode
-from rockmq.protocol.headers.pull import Pull, PullResponse
-from rockmq.protocol.headers.send import SendMessageV2, SendResponse
-from rockmq.protocol.message import StoredMessage, decode_stored, encode_batch
+from rockmq.protocol.headers.send import SendResponse
+from rockmq.protocol.message import encode_batch
 from rockmq.remoting.client import RemotingClient
 from tests.support.process import free_broker_port, free_port
 from tests.support.server import serve
+from tests.support.traffic import QUEUES, read_queue, send_request
 
-QUEUES = 4
 SENDERS = 16
 LOG_FILE_SIZE = 1 << 20
 """Small, so that every run rolls over some files."""
 
 Acknowledged = dict[bytes, tuple[int, int, str]]
 """Body -> (queue id, queue offset, offset id)."""
-
-
-def send_request(body: bytes, queue_id: int, *, batch: bool) -> codec.Command:
-    header = SendMessageV2(
-        producer_group="producers",
-        topic="T",
-        default_topic="TBW102",
-        default_topic_queue_nums=QUEUES,
-        queue_id=queue_id,
-        sys_flag=0,
-        born_timestamp=0,
-        flag=0,
-        properties=properties.encode({properties.TAGS: "t"}).decode(),
-        batch=batch,
-    )
-    return codec.request(RequestCode.SEND_BATCH_MESSAGE if batch else RequestCode.SEND_MESSAGE_V2, header, body)
 
 
 async def send_until_lost(address: str, sender: int, numbers: "itertools.count[int]", acknowledged: Acknowledged) -> None:
@@ -59,30 +40,6 @@ async def send_until_lost(address: str, sender: int, numbers: "itertools.count[i
         pass  # the kill this test is about
     finally:
         await remote.close()
-
-
-async def read_queue(remote: RemotingClient, address: str, queue_id: int) -> list[StoredMessage]:
-    messages: list[StoredMessage] = []
-    while True:
-        header = Pull(
-            consumer_group="readers",
-            topic="T",
-            queue_id=queue_id,
-            queue_offset=len(messages),
-            max_msg_nums=1000,
-            sys_flag=4,
-            commit_offset=0,
-            suspend_timeout_millis=0,
-            sub_version=0,
-            subscription="*",
-            max_msg_bytes=4 << 20,
-        )
-        response = await remote.invoke(address, codec.request(RequestCode.PULL_MESSAGE, header), 10)
-        if response.code == ResponseCode.PULL_NOT_FOUND:
-            return messages
-        assert response.code == ResponseCode.SUCCESS, response.remark
-        messages += decode_stored(response.body, check_crc=True)
-        assert decode(PullResponse, response.fields).next_begin_offset == len(messages)
 
 
 async def check(address: str, acknowledged: Acknowledged) -> int:

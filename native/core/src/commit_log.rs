@@ -237,6 +237,17 @@ impl CommitLog {
         dropped
     }
 
+    /// Take back files that `drop_below` gave away and that couldn't be deleted: a gap between files on disk would keep
+    /// the store from opening.
+    pub fn take_back(&mut self, dropped: &[Arc<MappedFile>]) {
+        dropped.iter().rev().for_each(|file| self.files.push_front(Arc::clone(file)));
+    }
+
+    /// All files, the one that is written now last; and the one made ahead.
+    pub fn maps(&self) -> (Vec<Arc<MappedFile>>, Option<Arc<MappedFile>>) {
+        (self.files.iter().cloned().collect(), self.prepared.clone())
+    }
+
     /// Drop the maps, and delete the file that was made ahead and never used.
     pub fn close(&mut self) -> Result<()> {
         self.files.clear();

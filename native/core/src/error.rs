@@ -6,8 +6,20 @@ use std::{fmt, io, path::Path};
 pub enum Error {
     /// Becomes a StoreError; the text names the file.
     Store(String),
+    /// Becomes a StoreFull: a write found no room. What was there before is as it was.
+    Full(String),
     /// Becomes a ValueError; the text names the argument.
     Value(String),
+}
+
+impl Error {
+    /// What a failed sync is, whatever its cause: the kernel may have dropped pages, so this is no disk that is just full.
+    pub fn of_sync(self) -> Self {
+        match self {
+            Self::Full(text) => Self::Store(text),
+            other => other,
+        }
+    }
 }
 
 pub type Result<T> = std::result::Result<T, Error>;
@@ -15,7 +27,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 impl fmt::Display for Error {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Store(text) | Self::Value(text) => formatter.write_str(text),
+            Self::Store(text) | Self::Full(text) | Self::Value(text) => formatter.write_str(text),
         }
     }
 }
@@ -35,6 +47,13 @@ pub trait At<T> {
 
 impl<T, E: Into<io::Error>> At<T> for std::result::Result<T, E> {
     fn at(self, doing: &str, path: &Path) -> Result<T> {
-        self.map_err(|error| Error::Store(format!("can't {doing} {}: {}", path.display(), error.into())))
+        self.map_err(|error| {
+            let error = error.into();
+            let text = format!("can't {doing} {}: {error}", path.display());
+            match error.raw_os_error() {
+                Some(libc::ENOSPC | libc::EDQUOT) => Error::Full(text),
+                _ => Error::Store(text),
+            }
+        })
     }
 }

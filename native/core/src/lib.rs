@@ -86,6 +86,7 @@ fn decode_columns<'py>(py: Python<'py>, data: &Bound<'py, PyAny>) -> PyResult<Bo
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add("StoreError", module.py().get_type::<python::StoreError>())?;
+    module.add("StoreFull", module.py().get_type::<python::StoreFull>())?;
     module.add_class::<lane::Lane>()?;
     module.add_class::<reactor::Reactor>()?;
     module.add_class::<reactor::Transport>()?;

@@ -15,7 +15,7 @@ use std::{
     io,
     path::{Path, PathBuf},
     slice,
-    sync::atomic::{AtomicUsize, Ordering},
+    sync::atomic::{AtomicBool, AtomicUsize, Ordering},
 };
 
 use memmap2::{Advice, MmapOptions, MmapRaw};
@@ -28,6 +28,9 @@ pub struct MappedFile {
     pub path: PathBuf,
     map: MmapRaw,
     written: AtomicUsize,
+    advised: AtomicBool,
+    warm: AtomicBool,
+    locked: AtomicBool,
 }
 
 impl MappedFile {
@@ -51,7 +54,8 @@ impl MappedFile {
     fn map(file: File, path: PathBuf, base: u64, written: usize) -> Result<Self> {
         let map = MmapOptions::new().map_raw(&file).at("map", &path)?;
         debug_assert!(written <= map.len());
-        Ok(Self { base, path, map, written: AtomicUsize::new(written) })
+        let (advised, warm, locked) = Default::default();
+        Ok(Self { base, path, map, written: AtomicUsize::new(written), advised, warm, locked })
     }
 
     pub fn size(&self) -> usize {
@@ -108,6 +112,37 @@ impl MappedFile {
     /// The file is about to be read from end to end. Only a hint, so a refusal doesn't matter.
     pub fn read_ahead(&self) {
         let _ = self.map.advise(Advice::Sequential);
+    }
+
+    /// Say how the file is read from now on, once: ahead, or only what is asked for. A hint as well.
+    pub fn advise(&self, read_ahead: bool) {
+        if !self.advised.swap(true, Ordering::Relaxed) {
+            let _ = self.map.advise(if read_ahead { Advice::Normal } else { Advice::Random });
+        }
+    }
+
+    /// Have all pages in memory before they are written, once. Their bytes stay as they are, so writing may go on.
+    pub fn warm(&self) {
+        if !self.warm.swap(true, Ordering::Relaxed) {
+            // A kernel before 5.14 refuses. Then pages come when they are touched, as without this.
+            let _ = self.map.advise(Advice::PopulateRead);
+        }
+    }
+
+    /// Keep the file's pages in memory until `unlock`.
+    pub fn lock(&self) -> io::Result<()> {
+        if !self.locked.load(Ordering::Relaxed) {
+            self.map.lock()?;
+            self.locked.store(true, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    pub fn unlock(&self) -> io::Result<()> {
+        if self.locked.swap(false, Ordering::Relaxed) {
+            self.map.unlock()?;
+        }
+        Ok(())
     }
 
     /// Force from..to to disk.

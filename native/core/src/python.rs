@@ -17,10 +17,18 @@ create_exception!(
     "A store directory that can't be opened or a file operation that failed; the text names the file."
 );
 
+create_exception!(
+    rockmq._core,
+    StoreFull,
+    StoreError,
+    "A write found no room on its disk; the text names the file. What was there before is as it was."
+);
+
 impl From<Error> for PyErr {
     fn from(error: Error) -> Self {
         match error {
             Error::Store(text) => StoreError::new_err(text),
+            Error::Full(text) => StoreFull::new_err(text),
             Error::Value(text) => PyValueError::new_err(text),
         }
     }

@@ -16,7 +16,7 @@ use crate::{
     commit_log::CommitLog,
     consume_queue::{usable_name, Entry, Job, Ordinary, Queues, UNIT},
     error::{store, value, At, Error, Result},
-    mapped_file::MappedFile,
+    mapped_file::{sync_directory, MappedFile},
     properties,
     queue_files::QueueFiles,
     record::{self, Inner, Message, TOPIC_MAX},
@@ -52,6 +52,8 @@ pub struct State {
     pub queues: Queues,
     pub phase: Phase,
     pub writable: bool,
+    /// Why an append found no room. Nobody tries again before `set_writable`: to find a disk full takes long.
+    pub full: Option<String>,
     pub unique_keys: UniqueKeys,
     pub appended: (u64, u64),
     /// Store timestamp of the last record.
@@ -72,9 +74,23 @@ impl State {
         match self.phase {
             Phase::Opened => store("recover was not called yet"),
             Phase::Closed => store("the store is closed"),
-            Phase::Recovered if !self.writable => store("the store is not writable"),
-            Phase::Recovered => Ok(()),
+            Phase::Recovered => match &self.full {
+                Some(full) => Err(Error::Full(full.clone())),
+                None if !self.writable => store("the store is not writable"),
+                None => Ok(()),
+            },
         }
+    }
+
+    pub fn set_writable(&mut self, writable: bool) {
+        (self.writable, self.full) = (writable, None);
+    }
+
+    fn noting_full<T>(&mut self, result: Result<T>) -> Result<T> {
+        if let Err(Error::Full(text)) = &result {
+            self.full = Some(text.clone());
+        }
+        result
     }
 
     /// Append one record; `slot` is its queue's if it is known already, `tags` are what its properties say.
@@ -86,7 +102,8 @@ impl State {
         let queued = message.is_queued();
         let queue_offset = self.queues.queue(slot).filter(|_| queued).map_or(0, |queue| queue.next);
         let size = message.size();
-        let position = self.log.append(size, |out, position| message.encode(out, queue_offset as i64, position))?;
+        let position = self.log.append(size, |out, position| message.encode(out, queue_offset as i64, position));
+        let position = self.noting_full(position)?;
         self.note_appended(1, size, message.store_timestamp);
         let mut watched = false;
         if queued {
@@ -125,7 +142,8 @@ impl State {
                 position += size as u64;
                 out = rest;
             }
-        })?;
+        });
+        let position = self.noting_full(position)?;
         let mut watched = false;
         for &entry in &self.batch {
             watched |= self.queues.push(slot, entry);
@@ -167,6 +185,7 @@ impl Shared {
             queues: Queues::new(files),
             phase: Phase::Opened,
             writable: true,
+            full: None,
             unique_keys: UniqueKeys::new(&config.store_host[..config.store_host.len() - 4]),
             appended: (0, 0),
             last_timestamp: 0,
@@ -189,7 +208,16 @@ impl Shared {
             Phase::Opened => crate::commit_log::list(&self.config.commit_log, self.config.log_file_size)?,
             _ => bases,
         };
-        bases.into_iter().map(|base| Ok((base, recover::first_timestamp(&self.config.commit_log, base)?))).collect()
+        let mut files = Vec::with_capacity(bases.len());
+        for base in bases {
+            match recover::first_timestamp(&self.config.commit_log, base) {
+                Ok(timestamp) => files.push((base, timestamp)),
+                // Deleted since.
+                Err(_) if phase == Phase::Recovered && base < self.state().log.min() => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(files)
     }
 
     pub fn set_ordinary(&self, topic: &str, write_queues: i32, multi_tag: bool) -> Result<()> {
@@ -233,7 +261,7 @@ impl Shared {
                 None => return Ok(state.log.flushed()),
             }
         };
-        let result = unflushed.force();
+        let result = unflushed.force().map_err(Error::of_sync);
         self.state().log.set_flushed(unflushed.target, result)?;
         Ok(unflushed.target)
     }
@@ -261,7 +289,7 @@ impl Shared {
                 let _io = lock(&self.queue_io);
                 if let Err(error) = files.force(piece) {
                     self.state().queues.put_back_unforced(&forcing[number * JOBS_MAX..]);
-                    return Err(error);
+                    return Err(error.of_sync());
                 }
             }
         }
@@ -306,16 +334,43 @@ impl Shared {
         made
     }
 
+    /// Tell the kernel how files are used: all are read ahead or not; the one written now and the next one are locked in
+    /// memory if `lock` says so, the others not any more; the next one is brought into memory if `warm` says so.
+    pub fn tend_files(&self, read_ahead: bool, warm: bool, lock: bool) -> Result<()> {
+        let (mut files, next) = self.state().log.maps();
+        let current = files.pop();
+        for file in &files {
+            file.advise(read_ahead);
+            file.unlock().at("unlock the memory of", &file.path)?;
+        }
+        for file in current.iter().chain(&next) {
+            file.advise(read_ahead);
+        }
+        if let Some(next) = next.as_ref().filter(|_| warm) {
+            next.warm();
+        }
+        for file in current.iter().chain(&next).filter(|_| lock) {
+            file.lock().at("lock the memory of", &file.path)?;
+        }
+        Ok(())
+    }
+
     pub fn delete_files_below(&self, position: u64) -> Result<Vec<PathBuf>> {
         let dropped = self.state().log.drop_below(position);
         if dropped.is_empty() {
             return Ok(Vec::new());
         }
         let mut paths = Vec::new();
-        for file in dropped {
-            fs::remove_file(&file.path).at("delete", &file.path)?;
+        for (number, file) in dropped.iter().enumerate() {
+            let removed = fs::remove_file(&file.path).at("delete", &file.path);
+            if removed.is_err() {
+                self.state().log.take_back(&dropped[number..]);
+                removed?;
+            }
             paths.push(file.path.clone());
         }
+        // Forced before anything behind them can be deleted: a power cut may leave no gap either.
+        sync_directory(&self.config.commit_log).map_err(Error::of_sync)?;
         let (min, slots, files) = {
             let state = self.state();
             (state.log.min(), state.queues.slots(), Arc::clone(&state.queues.files))

@@ -72,8 +72,8 @@ impl Store {
         Ok(Self { shared: Arc::new(Open { shared: Shared::open(config)?, fixed }) })
     }
 
-    fn files(&self) -> Result<Vec<(u64, i64)>> {
-        self.shared.log_files()
+    fn files(&self, py: Python<'_>) -> Result<Vec<(u64, i64)>> {
+        py.detach(|| self.shared.log_files())
     }
 
     fn recover(&self, py: Python<'_>, start: u64, check_crc: bool) -> Result<(u64, u64)> {
@@ -93,7 +93,7 @@ impl Store {
     }
 
     fn set_writable(&self, writable: bool) {
-        self.shared.state().writable = writable;
+        self.shared.state().set_writable(writable);
     }
 
     #[pyo3(signature = (topic, queue_id, body, properties, *, now, born_host, born_timestamp, flag=0, sys_flag=0, reconsume_times=0, prepared_transaction_offset=0))]
@@ -196,6 +196,10 @@ impl Store {
 
     fn prepare_next_file(&self, py: Python<'_>) -> Result<bool> {
         py.detach(|| self.shared.prepare_next_file())
+    }
+
+    fn tend_files(&self, py: Python<'_>, read_ahead: bool, warm: bool, lock: bool) -> Result<()> {
+        py.detach(|| self.shared.tend_files(read_ahead, warm, lock))
     }
 
     fn delete_files_below(&self, py: Python<'_>, position: u64) -> Result<Vec<String>> {

@@ -61,8 +61,9 @@ class SendHandler:
             raise Refusal(ResponseCode.INVALID_PARAMETER, fault)
         if header.topic in topics.SEND_FORBIDDEN:
             raise Refusal(ResponseCode.NO_PERMISSION, f"the topic {header.topic} takes no messages from clients")
-        if self._store.failed:
-            raise Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, "the store has failed; see the broker's log")
+        refusal = self._store.refusal
+        if refusal is not None:
+            raise Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, refusal)
         if not self._options.topics.broker_permission & Permission.WRITE:
             raise Refusal(ResponseCode.NO_PERMISSION, f"the broker {self._options.identity.broker_name} is not writable")
         config = self._topics.get(header.topic)

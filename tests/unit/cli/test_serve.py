@@ -104,6 +104,7 @@ async def test_namesrv_and_broker_as_two_processes(started: Started, tmp_path: P
             "brokerId = 0\n"
             "deleteWhen = 04\n"
             "fileReservedTime = 48\n"
+            "storePathIndex = /nowhere\n"
             "brokerRole = ASYNC_MASTER\n"
             "flushDiskType = ASYNC_FLUSH\n"
             f"namesrvAddr = {names['namesrv']}\n"
@@ -115,7 +116,7 @@ async def test_namesrv_and_broker_as_two_processes(started: Started, tmp_path: P
             assert await exchange(names["namesrv"], "orders") == b"hello"
             code, _, err = await ended(process, signal.SIGTERM)
             assert code == 0
-            assert b"no effect in RockMQ: deleteWhen, fileReservedTime" in err
+            assert b"no effect in RockMQ: storePathIndex" in err
 
 
 @pytest.mark.parametrize(

@@ -54,7 +54,8 @@ def test_apaches_file_starts_us(monkeypatch: pytest.MonkeyPatch, caplog: pytest.
     assert options.store.max_message_size == 65536
     (warning,) = caplog.records
     assert warning.levelno == logging.WARNING
-    for key in ("deleteWhen", "fileReservedTime", "storePathIndex", "abortFile", "mapedFileSizeCommitLog"):
+    assert (options.retention.file_reserved_time, options.retention.delete_hours) == (48, {4})
+    for key in ("storePathIndex", "abortFile", "mapedFileSizeCommitLog"):
         assert key in warning.getMessage()
     assert "flushDiskType" not in warning.getMessage()
     assert "brokerRole" not in warning.getMessage()
@@ -79,6 +80,8 @@ def test_values_are_brought_into_shape() -> None:
     assert options.registration.register_name_server_period == 10_000
     assert load(BrokerOptions, {"registerNameServerPeriod": "99999999"}).registration.register_name_server_period == 60_000
     assert load(BrokerOptions, {"listenPort": " 1234 "}).network.listen_port == 1234
+    assert load(BrokerOptions, {"deleteWhen": "04; 5;23"}).retention.delete_hours == {4, 5, 23}
+    assert load(BrokerOptions, {"retentionBytes": ""}).retention.retention_bytes is None
     assert load(BrokerOptions, {"brokerIP1": ""}).identity.broker_ip1 is None
     assert load(BrokerOptions, {"checkCRCOnRecover": "FALSE"}).store.check_crc_on_recover is False
 
@@ -110,7 +113,12 @@ def test_hosts_that_can_be_advertised(host: str) -> None:
         ("authenticationEnabled", "true", "open to everyone"),
         ("enableControllerMode", "true", "controller mode"),
         ("enableDLegerCommitLog", "true", "DLedger"),
-        ("transientStorePoolEnable", "true", "page cache"),
+        ("deleteWhen", "04;24", "deleteWhen=04;24: '24' is no hour; expected 0 to 23"),
+        ("deleteWhen", "four", "'four' is no hour"),
+        ("deleteWhen", " ; ", "deleteWhen is empty"),
+        ("diskMaxUsedSpaceRatio", "101", r"diskMaxUsedSpaceRatio=101: expected a whole number <= 100 \(%\)"),
+        ("retentionBytes", "0", "retentionBytes=0: expected a whole number >= 1"),
+        ("fileReservedTime", "3d", r"fileReservedTime=3d: expected a whole number \(hours\)"),
         ("storeType", "defaultRocksDB", "RocksDB"),
         ("tls.server.mode", "enforcing", "plain TCP"),
         ("tls.enable", "true", "plain TCP"),

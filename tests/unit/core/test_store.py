@@ -1,6 +1,7 @@
 """Appending and reading, judged by the model."""
 
 import struct
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -332,6 +333,29 @@ def test_a_prepared_file_is_used_or_deleted(tmp_path: Path) -> None:
     assert store.prepare_next_file() is True
     store.close()
     assert sorted(file.name for file in log.iterdir()) == [f"{0:020}", f"{4096:020}"]
+
+
+def locked_kib() -> int:
+    """Memory of this process that is locked, in KiB."""
+    status = Path("/proc/self/status").read_text(encoding="ascii")
+    return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmLck:"))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="locked memory is read from /proc: needs Linux")
+def test_the_file_in_use_and_the_next_are_locked_and_no_others(tmp_path: Path) -> None:
+    before = locked_kib()
+    store = stores.fresh(tmp_path, log_file_size=8192)
+    stores.append(store, record(0))
+    store.prepare_next_file()
+    for _ in range(2):
+        store.tend_files(False, True, True)
+        assert locked_kib() == before + 16
+    stores.append(store, record(1, body=bytes(8000)))
+    store.tend_files(True, True, True)
+    assert locked_kib() == before + 8
+    assert store.read(0) is not None
+    store.close()
+    assert locked_kib() == before
 
 
 def test_a_directory_that_cannot_be_used(tmp_path: Path) -> None:

@@ -40,6 +40,7 @@ def make(root: Path, events: Events, **settings: str) -> MessageStore:
     options = load(BrokerOptions, {"storePathRootDir": str(root), "mappedFileSizeCommitLog": "65536", **settings})
     return MessageStore(
         options.store,
+        retention=options.retention,
         store_host=HOST,
         region="r",
         trace_on=True,

@@ -1,0 +1,117 @@
+"""What is deleted from the log, and when (CleanCommitLogService in DefaultMessageStore.java, deleteExpiredFileByTime in
+MappedFileQueue.java; store spec, 4.2).
+
+Whole files go, from the oldest on, never the last one. The oldest is deleted when
+- the log holds more than retentionBytes (beyond Apache), or
+- it has expired, that is, its messages are older than fileReservedTime, and it is an hour of deleteWhen or the disk's use
+  is over diskMaxUsedSpaceRatio, or
+- the disk's use is over diskSpaceCleanForciblyRatio or a write found no room, and cleanFileForciblyEnable allows it.
+
+Apache takes a file's time of change for the age of its messages; here it is the store time of the first message behind
+it, which copying a store doesn't change. Apache deletes a whole round of files when a disk is too full; here the disk is
+asked again before each. Queues follow the log: the core raises their minimum to the first message that is left.
+
+There is no bound per topic. All topics share the log, so it would free nothing until the other topics' messages in the
+same files have expired too; it could only hide messages.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from datetime import datetime
+from functools import partial
+from itertools import pairwise
+from typing import Protocol, TypeVar
+
+from rockmq import _core
+from rockmq.base.clock import Clock
+from rockmq.config.broker import Retention as Options
+from rockmq.store.disk import DiskWatch
+
+log = logging.getLogger(__name__)
+
+HOUR_MS = 3_600_000
+
+T = TypeVar("T")
+
+
+class InWorker(Protocol):
+    """Runs work that may wait for the disk, away from the loop."""
+
+    def __call__(self, work: Callable[[], T], /) -> Awaitable[T]: ...
+
+
+class Retention:
+    """Deletes old log files, a round each time `clean` is called; it never blocks the loop."""
+
+    def __init__(self, options: Options, core: _core.Store, disk: DiskWatch, clock: Clock, in_worker: InWorker) -> None:
+        self._options = options
+        self._core = core
+        self._disk = disk
+        self._clock = clock
+        self._in_worker = in_worker
+        self._hours = options.delete_hours
+        self._failing = False
+
+    async def clean(self) -> None:
+        """Delete at most deleteFileBatchMax files, with a pause of deleteCommitLogFilesInterval between them."""
+        try:
+            await self._clean()
+        except (_core.StoreError, OSError):
+            # What couldn't be deleted is still in the log, and the next round tries again.
+            if not self._failing:
+                log.exception("old files of the log can't be deleted")
+            self._failing = True
+        else:
+            self._failing = False
+
+    async def _clean(self) -> None:
+        if not (self._expired_may_go() or self._forced() or self._over_bytes(self._core.min_position)):
+            return
+        deleted = 0
+        for (base, _), (behind, behind_stored) in pairwise(await self._in_worker(self._core.files)):
+            if deleted:
+                await asyncio.sleep(self._options.delete_commit_log_files_interval / 1000)
+            reason = self._reason(base, behind_stored)
+            if reason is None or deleted == self._options.delete_file_batch_max:
+                break
+            for path in await self._in_worker(partial(self._core.delete_files_below, behind)):
+                log.info("deleted %s: %s", path, reason)
+            deleted += 1
+            self._disk.look()
+        if not deleted and self._disk.refusal is not None:
+            log.debug("nothing to delete, though messages are refused: %s", self._disk.refusal)
+
+    def _reason(self, base: int, behind_stored: int) -> str | None:
+        """Why the log's first file goes, None when it stays; `behind_stored` is when the first message behind it was
+        stored, -1 when there is none yet."""
+        over = self._over_bytes(base)
+        if over is not None:
+            return over
+        reserved = self._options.file_reserved_time
+        expired = behind_stored >= 0 and behind_stored + reserved * HOUR_MS <= self._clock.now_ms()
+        if expired and self._expired_may_go():
+            return f"its messages are older than fileReservedTime={reserved} hours"
+        return self._forced()
+
+    def _over_bytes(self, base: int) -> str | None:
+        bound = self._options.retention_bytes
+        size = self._core.max_position - base
+        return f"the log holds {size} bytes, over retentionBytes={bound}" if bound is not None and size > bound else None
+
+    def _expired_may_go(self) -> bool:
+        hour = datetime.fromtimestamp(self._clock.now_ms() / 1000).astimezone().hour
+        return (
+            hour in self._hours
+            or self._disk.out_of_room
+            or self._disk.fullest().percent > self._options.disk_max_used_space_ratio
+        )
+
+    def _forced(self) -> str | None:
+        """Why files go that haven't expired, None when they may stay."""
+        if not self._options.clean_file_forcibly_enable:
+            return None
+        if self._disk.out_of_room:
+            return "the disk has no room left"
+        percent, bound = self._disk.fullest().percent, self._options.disk_space_clean_forcibly_ratio
+        return f"{percent}% of the disk are used, over diskSpaceCleanForciblyRatio={bound}" if percent > bound else None

@@ -1,0 +1,186 @@
+"""A real server whose system calls fail: what it has acknowledged is there when the disk is healthy again."""
+
+import asyncio
+import contextlib
+import time
+from pathlib import Path
+
+import pytest
+
+from rockmq.base.errors import RemotingError
+from rockmq.protocol import codec
+from rockmq.protocol.codes import ResponseCode
+from tests.faults.conftest import Faults
+from tests.faults.traffic import Broker, Traffic, said, until
+from tests.support import traffic as requests
+from tests.support.server import Server
+
+EXIT_S = 20
+SMALL = {
+    "mappedFileSizeCommitLog": str(1 << 20),
+    "mappedFileSizeConsumeQueue": "20000",
+    "flushIntervalConsumeQueue": "100",
+    "flushConsumeQueueThoroughInterval": "200",
+    "flushConsumerOffsetInterval": "200",
+}
+
+
+def failing(directory: Path, faults: Faults, **settings: str) -> Broker:
+    return Broker(directory, faults.environment, **(SMALL | settings))
+
+
+async def ended_by(server: Server, traffic: Traffic) -> str:
+    """Send until the broker has ended itself; what it said."""
+    with contextlib.suppress(RemotingError):
+        while True:
+            await traffic.send(timeout=5)
+    assert await asyncio.to_thread(server.process.wait, EXIT_S) == 1
+    return server.process.err.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("flush", ["SYNC_FLUSH", "ASYNC_FLUSH"])
+async def test_a_log_that_cant_be_forced_ends_the_broker(
+    tmp_path: Path, faults: Faults, traffic: Traffic, flush: str
+) -> None:
+    broker = failing(tmp_path, faults, flushDiskType=flush)
+    async with broker.running(traffic) as server:
+        await traffic.sent(50)
+        faults.set("msync eio - 0")
+        said = await ended_by(server, traffic)
+        assert "the store failed, so this broker ended" in said
+        assert "can't sync" in said
+        assert "Input/output error" in said
+        assert (tmp_path / "data" / "abort").exists(), "the next start must check the log"
+    faults.clear()
+    async with broker.running(traffic):
+        await traffic.check()
+        await traffic.sent(10)
+        await traffic.check()
+
+
+@pytest.mark.parametrize("part", ["consumequeue", "checkpoint"])
+async def test_queues_and_checkpoint_that_cant_be_forced_end_the_broker(
+    tmp_path: Path, faults: Faults, traffic: Traffic, part: str
+) -> None:
+    broker = failing(tmp_path, faults)
+    async with broker.running(traffic) as server:
+        await traffic.sent(50)
+        faults.set(f"fsync eio {part} 0")
+        said = await ended_by(server, traffic)
+        assert "the store failed, so this broker ended" in said
+        assert "Input/output error" in said
+    faults.clear()
+    async with broker.running(traffic):
+        await traffic.check()
+
+
+async def test_a_slow_disk_delays_acknowledgements_and_nothing_else(
+    tmp_path: Path, faults: Faults, traffic: Traffic
+) -> None:
+    broker = failing(tmp_path, faults, syncFlushTimeout="700")
+    async with broker.running(traffic):
+        await traffic.sent(20)
+        faults.set("msync slow - 400")
+        started = time.monotonic()
+        await traffic.sent(1)
+        assert time.monotonic() - started >= 0.4
+        faults.set("msync slow - 6000")
+        sending = asyncio.create_task(traffic.send())
+        started = time.monotonic()
+        slowest = 0.0
+        while not sending.done():
+            slowest = max(slowest, await traffic.pull_seconds())
+            await asyncio.sleep(0.02)
+        assert (await sending).code == ResponseCode.FLUSH_DISK_TIMEOUT
+        assert slowest < 3, "pulls wait for no disk"
+        assert time.monotonic() - started < 5, "the sender is told before the disk is done"
+        faults.clear()
+        await traffic.send_until(ResponseCode.SUCCESS, 20)
+        await traffic.check()
+
+
+async def test_short_writes_are_carried_on(tmp_path: Path, faults: Faults, traffic: Traffic) -> None:
+    broker = failing(tmp_path, faults)
+    async with broker.running(traffic) as server:
+        await traffic.sent(20)
+        faults.set("write short /data/ 7")
+        for number in range(3):
+            response = await traffic.remote.invoke(
+                traffic.address, requests.send_request(b"x", 0, topic=f"topic-{number}"), 10
+            )
+            assert response.code == ResponseCode.SUCCESS, response.remark
+        await traffic.sent(500)
+        await asyncio.sleep(0.5)
+        server.kill()
+    faults.clear()
+    async with broker.running(traffic):
+        await traffic.check()
+        config = (tmp_path / "data" / "config" / "topics.json").read_text()
+        assert all(f'"topic-{number}"' in config for number in range(3))
+
+
+@pytest.mark.parametrize("part", ["consumequeue", "checkpoint"])
+async def test_without_room_for_small_files_messages_are_refused_for_a_while(
+    tmp_path: Path, faults: Faults, traffic: Traffic, part: str
+) -> None:
+    broker = failing(tmp_path, faults)
+    async with broker.running(traffic) as server:
+        await traffic.sent(50)
+        faults.set(f"write enospc {part} 0")
+        remark = await traffic.send_until(ResponseCode.SERVICE_NOT_AVAILABLE, 10)
+        assert "No space left on device" in remark
+        assert str(tmp_path / "data") in remark
+        await traffic.check()
+        faults.clear()
+        await traffic.send_until(ResponseCode.SUCCESS, 10)
+        await traffic.check()
+        server.kill()
+    async with broker.running(traffic):
+        await traffic.check()
+
+
+async def test_a_full_disk_at_the_end_costs_only_the_clean_stop(tmp_path: Path, faults: Faults, traffic: Traffic) -> None:
+    broker = failing(tmp_path, faults, flushIntervalConsumeQueue="60000")
+    async with broker.running(traffic) as server:
+        await traffic.sent(50)
+        faults.set("write enospc consumequeue 0", "write enospc checkpoint 0", "write enospc config 0")
+        await traffic.sent(50)
+        assert await asyncio.to_thread(server.process.terminate) == 0
+        assert "the next start repairs it" in server.process.err.read_text()
+        assert (tmp_path / "data" / "abort").exists()
+    faults.clear()
+    async with broker.running(traffic):
+        await traffic.check()
+
+
+async def test_documents_that_find_no_room_are_saved_later(tmp_path: Path, faults: Faults, traffic: Traffic) -> None:
+    broker = failing(tmp_path, faults)
+    async with broker.running(traffic) as server:
+        await traffic.sent(10)
+        faults.set("write enospc config 0")
+        request = requests.send_request(b"x", 0, topic="orders")
+        response = await traffic.remote.invoke(traffic.address, request, 10)
+        assert response.code == ResponseCode.SERVICE_NOT_AVAILABLE
+        assert "topics.json can't be saved" in (response.remark or "")
+        await traffic.sent(10)
+        response = await traffic.remote.invoke(traffic.address, requests.send_request(b"y", 0, topic="orders"), 10)
+        assert response.code == ResponseCode.SUCCESS, "the topic is there, and its document is tried again"
+        await asyncio.sleep(6)
+        assert said(server, "topics.json can't be saved; it is tried again until it can") == 1
+        faults.clear()
+        await until(lambda: said(server, "topics.json can be saved again") == 1, 10, "saving again")
+        server.kill()
+    async with broker.running(traffic):
+        await traffic.check()
+        pulled = await traffic.remote.invoke(traffic.address, requests.pull_request(0, 0, topic="orders"), 10)
+        assert pulled.code == ResponseCode.SUCCESS, "a topic that was acknowledged is still there"
+
+
+async def test_the_shim_itself_bites(tmp_path: Path, faults: Faults, traffic: Traffic) -> None:
+    """Without faults a server under the shim is an ordinary one: the other tests' failures come from their lines."""
+    broker = failing(tmp_path, faults)
+    async with broker.running(traffic) as server:
+        await traffic.sent(10)
+        assert isinstance(await traffic.send(), codec.Command)
+        assert await asyncio.to_thread(server.process.terminate) == 0
+        assert not (tmp_path / "data" / "abort").exists()

@@ -1,0 +1,109 @@
+"""A real server on a small disk that really fills up."""
+
+import asyncio
+import os
+from pathlib import Path
+
+from rockmq.protocol.codes import ResponseCode
+from tests.faults.traffic import Broker, Traffic, said
+
+MIB = 1 << 20
+BODY = 60_000
+SETTINGS = {
+    "mappedFileSizeCommitLog": str(4 * MIB),
+    "mappedFileSizeConsumeQueue": "20000",
+    "flushIntervalConsumeQueue": "100",
+    "flushConsumeQueueThoroughInterval": "200",
+    "cleanResourceInterval": "100",
+    "deleteCommitLogFilesInterval": "0",
+}
+RESUMES_S = 10
+"""The broker looks every three seconds."""
+
+
+def ballast(path: Path, size: int) -> None:
+    """What somebody else has on the disk; 0 takes it away."""
+    (path / "ballast").write_bytes(b"x" * size)
+
+
+async def test_a_disk_without_room_refuses_messages_until_it_has_some(small_disk: Path, traffic: Traffic) -> None:
+    """No bound is set, so it is the kernel that says no."""
+    never = {"diskSpaceWarningLevelRatio": "100", "cleanFileForciblyEnable": "false"}
+    broker = Broker(small_disk.parent, **(SETTINGS | never))
+    ballast(small_disk, 10 * MIB)
+    async with broker.running(traffic) as server:
+        remark = await traffic.send_until(ResponseCode.SERVICE_NOT_AVAILABLE, 30, BODY)
+        assert str(small_disk) in remark
+        assert "% are used" in remark
+        assert "No space left on device" in remark
+        for _ in range(50):
+            assert (await traffic.send()).code == ResponseCode.SERVICE_NOT_AVAILABLE
+        assert said(server, "messages are refused") == 1
+        runtime = await traffic.runtime()
+        assert runtime["takesMessages"] == "false"
+        assert runtime["refusesMessagesBecause"] == remark
+        await traffic.check()
+        ballast(small_disk, 0)
+        await traffic.send_until(ResponseCode.SUCCESS, RESUMES_S, BODY)
+        assert said(server, "has room again") == 1
+        assert (await traffic.runtime())["takesMessages"] == "true"
+        await traffic.check()
+        await traffic.send_until(ResponseCode.SERVICE_NOT_AVAILABLE, 30, BODY)
+        server.kill()
+    async with broker.running(traffic):
+        await traffic.check()
+        await traffic.send_until(ResponseCode.SERVICE_NOT_AVAILABLE, 30, BODY)
+        await traffic.check()
+
+
+async def test_a_disk_without_a_byte_left_loses_nothing(small_disk: Path, traffic: Traffic) -> None:
+    """Not even queues and documents find room: entries stay in memory, and come from the log at the next start."""
+    never = {"diskSpaceWarningLevelRatio": "100", "cleanFileForciblyEnable": "false"}
+    broker = Broker(small_disk.parent, **(SETTINGS | never))
+    async with broker.running(traffic) as server:
+        await traffic.sent(20, BODY)
+        with (small_disk / "ballast").open("wb", buffering=0) as file:
+            while _written(file.fileno()):
+                pass
+        await asyncio.sleep(1)
+        for _ in range(50):
+            await traffic.send(1000)
+        await traffic.check()
+        ballast(small_disk, 0)
+        await traffic.send_until(ResponseCode.SUCCESS, RESUMES_S)
+        server.kill()
+    async with broker.running(traffic):
+        await traffic.check()
+
+
+def _written(descriptor: int) -> bool:
+    try:
+        return os.write(descriptor, b"x" * 4096) > 0
+    except OSError:
+        return False
+
+
+async def test_over_the_warning_level_messages_are_refused(small_disk: Path, traffic: Traffic) -> None:
+    broker = Broker(small_disk.parent, **(SETTINGS | {"cleanFileForciblyEnable": "false"}))
+    async with broker.running(traffic):
+        await traffic.sent(10, BODY)
+        ballast(small_disk, 26 * MIB)
+        remark = await traffic.send_until(ResponseCode.SERVICE_NOT_AVAILABLE, RESUMES_S)
+        assert "diskSpaceWarningLevelRatio=90" in remark
+        assert str(small_disk) in remark
+        await traffic.check()
+        ballast(small_disk, MIB)
+        await traffic.send_until(ResponseCode.SUCCESS, RESUMES_S)
+        await traffic.check()
+
+
+async def test_forced_deletion_keeps_a_small_disk_usable(small_disk: Path, traffic: Traffic) -> None:
+    broker = Broker(small_disk.parent, **SETTINGS)
+    async with broker.running(traffic):
+        stored = 0
+        while stored < 3 * 32 * MIB:
+            await traffic.send_until(ResponseCode.SUCCESS, RESUMES_S, BODY)
+            stored += BODY
+        runtime = await traffic.runtime()
+        assert int(runtime["commitLogMinOffset"]) > 32 * MIB
+        assert float(runtime["commitLogDiskRatio"]) <= 0.9

@@ -1,0 +1,315 @@
+"""Which log files are deleted, and when. The disk is a stand-in: its use is what a test says."""
+
+import logging
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+
+from rockmq.base.errors import StoreUnavailable
+from rockmq.config.broker import BrokerOptions
+from rockmq.config.key import load
+from rockmq.store import disk
+from rockmq.store.disk import Usage
+from rockmq.store.message_store import MessageStore
+from rockmq.store.retention import Retention
+from tests.support.clock import FakeClock
+
+HOST = bytes([127, 0, 0, 1, 0, 0, 42, 159])
+FILE_SIZE = 4096
+BODY = b"x" * 900
+HOUR = 3600.0
+
+
+class Disk:
+    """In place of the real one: 1000 bytes, of which `used` are used."""
+
+    def __init__(self) -> None:
+        self.used = 100
+        self.free: int | None = None
+        self.inodes_free = True
+
+    def usage(self, path: Path) -> Usage:
+        free = self.free if self.free is not None else 1000 - self.used
+        return Usage(path, 1000, self.used, free, self.inodes_free)
+
+
+@pytest.fixture
+def fake_disk(monkeypatch: pytest.MonkeyPatch) -> Disk:
+    found = Disk()
+    monkeypatch.setattr(disk, "usage", found.usage)
+    return found
+
+
+@asynccontextmanager
+async def opened(root: Path, clock: FakeClock, **settings: str) -> AsyncIterator[tuple[MessageStore, Retention]]:
+    """A store whose rounds of deleting only the test makes."""
+    keys = {
+        "storePathRootDir": str(root),
+        "mappedFileSizeCommitLog": str(FILE_SIZE),
+        "mappedFileSizeConsumeQueue": "200",
+        "deleteCommitLogFilesInterval": "0",
+        "cleanResourceInterval": "1000000",
+        **settings,
+    }
+    options = load(BrokerOptions, keys)
+    store = MessageStore(
+        options.store,
+        retention=options.retention,
+        store_host=HOST,
+        region="r",
+        trace_on=True,
+        cluster="c",
+        clock=clock,
+        flushed=lambda position: None,
+        failed=lambda error: None,
+    )
+    await store.start()
+    try:
+        yield store, Retention(options.retention, store.core, store.disk, clock, store._in_worker)
+    finally:
+        await store.close()
+
+
+def put(store: MessageStore, queue_id: int = 0) -> None:
+    store.append("T", queue_id, BODY, b"", born_host=HOST, born_timestamp=0)
+
+
+def fill(store: MessageStore, files: int) -> None:
+    """Messages until the log has so many files; four fit one."""
+    while len(store.core.files()) < files:
+        put(store)
+
+
+def at_hour(clock: FakeClock, hour: int) -> None:
+    """Move on to that hour of the day, local time, at least an hour later."""
+    clock.seconds += HOUR
+    while datetime.fromtimestamp(clock.seconds).astimezone().hour != hour:
+        clock.seconds += HOUR
+
+
+def names(root: Path) -> list[int]:
+    return sorted(int(path.name) // FILE_SIZE for path in (root / "commitlog").iterdir())
+
+
+async def test_expired_files_go_at_their_hour_only(tmp_path: Path, fake_disk: Disk) -> None:
+    clock = FakeClock()
+    async with opened(tmp_path, clock, fileReservedTime="48", deleteWhen="04;13") as (store, retention):
+        at_hour(clock, 13)
+        fill(store, 4)
+        clock.seconds += 24 * HOUR
+        await retention.clean()
+        assert names(tmp_path) == [0, 1, 2, 3]
+        clock.seconds += 23 * HOUR
+        await retention.clean()
+        assert names(tmp_path) == [0, 1, 2, 3], "expired, but the hour is another one"
+        at_hour(clock, 4)
+        await retention.clean()
+        assert names(tmp_path) == [3], "the last one is never deleted"
+        assert store.core.min_position == 3 * FILE_SIZE
+        assert store.bounds("T", 0) == (12, 13)
+        assert store.get("T", 0, 5, 32, 1 << 20, None).next_offset == 12
+
+
+async def test_a_file_expires_with_its_last_message(tmp_path: Path, fake_disk: Disk) -> None:
+    clock = FakeClock()
+    async with opened(tmp_path, clock, fileReservedTime="20") as (store, retention):
+        at_hour(clock, 4)
+        fill(store, 2)
+        clock.seconds += 12 * HOUR
+        fill(store, 4)
+        at_hour(clock, 4)
+        await retention.clean()
+        assert names(tmp_path) == [1, 2, 3], "the second file has young messages too"
+        clock.seconds += 24 * HOUR
+        await retention.clean()
+        assert names(tmp_path) == [3]
+
+
+async def test_a_round_has_a_bound(tmp_path: Path, fake_disk: Disk) -> None:
+    clock = FakeClock()
+    async with opened(tmp_path, clock, fileReservedTime="0", deleteFileBatchMax="3") as (store, retention):
+        fill(store, 9)
+        at_hour(clock, 4)
+        for left in (6, 3, 1, 1):
+            await retention.clean()
+            assert len(names(tmp_path)) == left
+
+
+@pytest.mark.parametrize(("used", "goes"), [(750, False), (751, True)])
+async def test_a_disk_in_use_makes_expired_files_go_at_any_hour(
+    tmp_path: Path, fake_disk: Disk, used: int, goes: bool
+) -> None:
+    clock = FakeClock()
+    async with opened(tmp_path, clock, fileReservedTime="1") as (store, retention):
+        at_hour(clock, 13)
+        fill(store, 3)
+        fake_disk.used = used
+        await retention.clean()
+        assert len(names(tmp_path)) == 3, "not expired"
+        clock.seconds += 2 * HOUR
+        await retention.clean()
+        assert len(names(tmp_path)) == (1 if goes else 3)
+
+
+async def test_a_full_disk_makes_the_oldest_go_whatever_its_age(
+    tmp_path: Path, fake_disk: Disk, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    clock = FakeClock()
+    async with opened(tmp_path, clock) as (store, retention):
+        at_hour(clock, 13)
+        fill(store, 6)
+        fake_disk.used = 850
+        await retention.clean()
+        assert len(names(tmp_path)) == 6
+        fake_disk.used = 851
+        with freeing(fake_disk, store, each=1, below=850):
+            await retention.clean()
+        assert names(tmp_path) == [1, 2, 3, 4, 5], "the disk is asked again before each file"
+        assert "86% of the disk are used, over diskSpaceCleanForciblyRatio=85" in caplog.text
+
+
+@contextmanager
+def freeing(fake_disk: Disk, store: MessageStore, each: int, below: int) -> Iterator[None]:
+    """Each file that is deleted gives some of the disk back."""
+    look: Callable[[], None] = store.disk.look
+
+    def looked() -> None:
+        fake_disk.used = max(below, fake_disk.used - each)
+        look()
+
+    store.disk.look = looked  # type: ignore[method-assign]
+    yield
+    store.disk.look = look  # type: ignore[method-assign]
+
+
+async def test_forced_deletion_can_be_forbidden(tmp_path: Path, fake_disk: Disk) -> None:
+    clock = FakeClock()
+    async with opened(tmp_path, clock, cleanFileForciblyEnable="false") as (store, retention):
+        at_hour(clock, 13)
+        fill(store, 3)
+        fake_disk.used = 990
+        await retention.clean()
+        assert len(names(tmp_path)) == 3
+
+
+async def test_bytes_in_all_are_bounded(tmp_path: Path, fake_disk: Disk) -> None:
+    clock = FakeClock()
+    async with opened(tmp_path, clock, retentionBytes=str(3 * FILE_SIZE)) as (store, retention):
+        at_hour(clock, 13)
+        fill(store, 3)
+        await retention.clean()
+        assert len(names(tmp_path)) == 3
+        fill(store, 6)
+        await retention.clean()
+        assert names(tmp_path) == [3, 4, 5]
+        assert store.core.max_position - store.core.min_position <= 3 * FILE_SIZE
+
+
+async def test_queue_files_follow_the_log_and_a_restart_finds_the_same_minimum(tmp_path: Path, fake_disk: Disk) -> None:
+    clock = FakeClock()
+    async with opened(tmp_path, clock, retentionBytes=str(2 * FILE_SIZE)) as (store, retention):
+        fill(store, 10)
+        put(store, queue_id=1)
+        store.core.flush_queues(True)
+        queue = tmp_path / "consumequeue" / "T" / "0"
+        assert len(list(queue.iterdir())) == 4
+        await retention.clean()
+        before = store.bounds("T", 0), store.bounds("T", 1)
+        assert before == ((32, 37), (0, 1))
+        assert [path.name for path in queue.iterdir()] == [f"{600:020}"]
+    async with opened(tmp_path, clock) as (store, _):
+        assert (store.bounds("T", 0), store.bounds("T", 1)) == before
+        assert store.get("T", 0, 32, 1, 1 << 20, None).messages == 1
+
+
+async def test_what_cant_be_deleted_stays_and_is_tried_again(
+    tmp_path: Path, fake_disk: Disk, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A gap between log files would keep the store from opening."""
+    clock = FakeClock()
+    async with opened(tmp_path, clock, retentionBytes=str(FILE_SIZE)) as (store, retention):
+        fill(store, 4)
+        first = tmp_path / "commitlog" / f"{0:020}"
+        first.rename(tmp_path / "aside")
+        first.mkdir()
+        for _ in range(3):
+            await retention.clean()
+        assert caplog.text.count("old files of the log can't be deleted") == 1
+        assert str(first) in caplog.text
+        assert names(tmp_path) == [0, 1, 2, 3]
+        assert store.core.min_position == 0
+        first.rmdir()
+        (tmp_path / "aside").rename(first)
+        await retention.clean()
+        assert names(tmp_path) == [3]
+
+
+async def test_over_the_warning_level_nothing_is_taken_but_all_is_read(
+    tmp_path: Path, fake_disk: Disk, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with opened(tmp_path, FakeClock(), flushDiskType="ASYNC_FLUSH") as (store, _):
+        put(store)
+        fake_disk.used = 901
+        store.disk.look()
+        store.disk.look()
+        with pytest.raises(
+            StoreUnavailable, match=rf"the disk of {tmp_path}.* is full: 91% .*diskSpaceWarningLevelRatio=90"
+        ):
+            put(store)
+        assert store.get("T", 0, 0, 1, 1 << 20, None).messages == 1
+        fake_disk.used = 900
+        store.disk.look()
+        put(store)
+        assert store.bounds("T", 0) == (0, 2)
+    assert [record.levelname for record in caplog.records] == ["CRITICAL", "WARNING"], "once for each change"
+
+
+async def test_a_disk_that_is_full_at_the_start_is_noticed_before_the_first_message(tmp_path: Path, fake_disk: Disk) -> None:
+    fake_disk.used = 950
+    async with opened(tmp_path, FakeClock()) as (store, _):
+        with pytest.raises(StoreUnavailable, match="95% are used"):
+            put(store)
+
+
+async def test_a_write_without_room_refuses_until_there_is_as_much_as_it_wanted(tmp_path: Path, fake_disk: Disk) -> None:
+    async with opened(tmp_path, FakeClock()) as (store, _):
+        fake_disk.free = 500
+        store.disk.ran_out("can't allocate F: No space left on device", 600)
+        with pytest.raises(StoreUnavailable, match=r"can't allocate F.*taken again when 600 bytes are free"):
+            put(store)
+        store.disk.look()
+        assert store.refusal is not None
+        fake_disk.free, fake_disk.inodes_free = 600, False
+        store.disk.look()
+        assert store.refusal is not None
+        fake_disk.inodes_free = True
+        store.disk.look()
+        put(store)
+
+
+async def test_a_disk_that_cant_be_asked_changes_nothing(
+    tmp_path: Path, fake_disk: Disk, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def blind(path: Path) -> Usage:
+        raise OSError(5, "Input/output error", str(path))
+
+    async with opened(tmp_path, FakeClock()) as (store, retention):
+        monkeypatch.setattr(disk, "usage", blind)
+        for _ in range(3):
+            store.disk.look()
+            await retention.clean()
+        put(store)
+    assert caplog.text.count("can't be found out") == 1
+
+
+def test_use_is_rounded_up_as_apache_does(tmp_path: Path) -> None:
+    assert Usage(tmp_path, 1000, 1, 999, True).percent == 1
+    assert Usage(tmp_path, 1000, 500, 400, True).percent == 56, "what is kept for root counts for neither"
+    assert Usage(tmp_path, 0, 0, 0, True).percent == 0
+    found = disk.usage(tmp_path)
+    assert 0 < found.used < found.total
+    assert found.inodes_free
