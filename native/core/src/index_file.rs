@@ -20,7 +20,10 @@ use std::{
 };
 
 use memmap2::{MmapMut, MmapOptions};
-use rustix::fs::{fallocate, FallocateFlags};
+use rustix::{
+    fs::{fallocate, FallocateFlags},
+    io::Errno,
+};
 
 use crate::{
     error::{value, At, Result},
@@ -30,6 +33,7 @@ use crate::{
 pub const HEADER: usize = 40;
 const SLOT: usize = 4;
 const ENTRY: usize = 20;
+const PAGE: u64 = 4096;
 /// Bytes of entries that are allocated at a time.
 const AHEAD: u64 = 1 << 20;
 
@@ -140,8 +144,11 @@ impl IndexFile {
     /// Make the file that follows one with header `before`; its times and positions go on from there until it has entries.
     pub fn create(path: PathBuf, layout: Layout, before: Option<&Header>) -> Result<Self> {
         let file = OpenOptions::new().read(true).write(true).create_new(true).open(&path).at("create", &path)?;
-        let made = file.set_len(layout.size()).at("extend", &path).and_then(|()| Self::map(file, path.clone(), layout));
-        let mut made = made.and_then(|mut made| made.allocate(layout.entry_at(1) as u64).map(|()| made));
+        // Before it is mapped: on a tmpfs even reading through a map wants room.
+        let allocated =
+            file.set_len(layout.size()).and_then(|()| allocate(&file, layout, 0, layout.entry_at(1) as u64));
+        let made = allocated.at("allocate", &path);
+        let mut made = made.and_then(|allocated| Ok(Self { allocated, ..Self::map(file, path.clone(), layout)? }));
         match &mut made {
             Ok(made) => {
                 let (timestamp, position) = before.map_or((0, 0), |before| (before.end_timestamp, before.end_position));
@@ -208,7 +215,10 @@ impl IndexFile {
     pub fn put(&mut self, hash: i32, position: i64, timestamp: i64) -> Result<()> {
         let number = self.header.next;
         let (slot_at, entry_at) = (self.layout.slot_at(hash), self.layout.entry_at(number));
-        self.allocate((entry_at + ENTRY) as u64)?;
+        let end = (entry_at + ENTRY) as u64;
+        if end > self.allocated {
+            self.allocated = allocate(&self.file, self.layout, self.allocated, end).at("allocate", &self.path)?;
+        }
         let previous = int_at(&self.map, slot_at).filter(|newest| (1..=number).contains(newest)).unwrap_or(0);
         let begin = self.header.begin_timestamp;
         let seconds = if begin <= 0 { 0 } else { (timestamp.wrapping_sub(begin) / 1000).clamp(0, i32::MAX.into()) };
@@ -230,20 +240,6 @@ impl IndexFile {
 
     fn write_header(&mut self) {
         self.map[..HEADER].copy_from_slice(&self.header.bytes());
-    }
-
-    fn allocate(&mut self, end: u64) -> Result<()> {
-        if end <= self.allocated {
-            return Ok(());
-        }
-        let end = (end + AHEAD).min(self.layout.size());
-        let result = fallocate(&self.file, FallocateFlags::empty(), self.allocated, end - self.allocated);
-        match result {
-            Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => {}
-            other => other.map_err(io::Error::from).at("allocate", &self.path)?,
-        }
-        self.allocated = end;
-        Ok(())
     }
 
     /// Collect positions, newest first, until there are `count_max`. Java walks the chain by the same rules and would
@@ -284,6 +280,17 @@ impl IndexFile {
     /// Force what was written to disk.
     pub fn force(&self) -> Result<()> {
         self.map.flush().at("sync", &self.path)
+    }
+}
+
+/// Give a file room from `start` to `end` and some more; up to where.
+fn allocate(file: &File, layout: Layout, start: u64, end: u64) -> io::Result<u64> {
+    // Whole pages: a tmpfs that finds no room for the end of a range takes its first page back as well, and a part of that
+    // one may be ours already.
+    let end = (end + AHEAD).next_multiple_of(PAGE).min(layout.size());
+    match fallocate(file, FallocateFlags::empty(), start, end - start) {
+        Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(end),
+        Err(error) => Err(error.into()),
     }
 }
 
