@@ -22,6 +22,7 @@ use std::{
 use crate::{
     error::{At, Result},
     queue_files::{Forcing, QueueFiles},
+    recent_keys::topic_hash,
 };
 
 pub const UNIT: usize = 20;
@@ -83,6 +84,8 @@ impl Entry {
 pub struct Queue {
     pub topic: Arc<str>,
     pub id: i32,
+    /// The hash that the keys of its messages begin with in the index.
+    pub topic_hash: i32,
     /// Tells this queue from a later one in the same slot.
     pub serial: u64,
     /// False while there is only a watch for it.
@@ -258,6 +261,7 @@ impl Queues {
         let queue = Queue {
             topic: name,
             id,
+            topic_hash: topic_hash(topic),
             serial: self.serial,
             exists: false,
             watched: false,

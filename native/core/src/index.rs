@@ -19,7 +19,8 @@ use crate::{
     get,
     index_file::{positive, Header, IndexFile, Layout, Wanted},
     mapped_file::{sync_directory, MappedFile},
-    properties::{items, java_hash},
+    properties::{self, java_hash},
+    recent_keys::{hashes, topic_hash, Key},
     record::{self, Found, Record},
     state::Shared,
 };
@@ -80,6 +81,10 @@ impl Files {
             }
         }
         files.resume(shared)?;
+        let mut state = shared.state();
+        let end = state.log.max();
+        state.recent_keys.collect(true, end);
+        drop(state);
         Ok(files)
     }
 
@@ -149,11 +154,36 @@ impl Files {
         }
         let mut left = bytes_max;
         while left > 0 {
+            if let Some((keys, end)) = self.take_recent(shared, limit) {
+                return self.put_recent(shared, &keys, end, name);
+            }
             let Some((file, at)) = self.locate(shared, limit) else { break };
             let before = self.position;
             self.read_file(shared, &file, at, limit.min(before.saturating_add(left)), name)?;
             left = left.saturating_sub(self.position - before);
         }
+        Ok(())
+    }
+
+    /// The keys of everything up to `limit`, if they were noted when it was appended, and where that ends.
+    fn take_recent(&self, shared: &Shared, limit: u64) -> Option<(Vec<Key>, u64)> {
+        let mut state = shared.state();
+        let end = limit.min(state.log.max());
+        let are_there = self.done == 0 && (state.recent_keys.from()..end).contains(&self.position);
+        are_there.then(|| (state.recent_keys.take(end), end))
+    }
+
+    /// After an error the rest is read from the log.
+    fn put_recent(&mut self, shared: &Shared, keys: &[Key], end: u64, name: &str) -> Result<()> {
+        let first = keys.partition_point(|key| key.position < self.position);
+        for key in &keys[first..] {
+            if self.position != key.position {
+                (self.position, self.done) = (key.position, 0);
+            }
+            self.writable(shared, name)?.put(positive(key.hash), key.position as i64, key.timestamp)?;
+            self.done += 1;
+        }
+        (self.position, self.done) = (end, 0);
         Ok(())
     }
 
@@ -196,20 +226,8 @@ impl Files {
         if record.sys_flag & record::TRANSACTION == record::TRANSACTION_ROLLBACK {
             return Ok(());
         }
-        let (mut unique_key, mut keys, mut tags) = (None, None, None);
-        for (name, value) in items(record.properties) {
-            match name {
-                b"UNIQ_KEY" => unique_key = Some(value),
-                b"KEYS" => keys = Some(value),
-                b"TAGS" => tags = Some(value),
-                _ => {}
-            }
-        }
-        let before = java_hash(java_hash(0, record.topic), b"#");
-        let keys = keys.into_iter().flat_map(|keys: &[u8]| keys.split(|&byte| byte == b' '));
-        let keys = unique_key.into_iter().chain(keys.filter(|key| !key.is_empty()));
-        let hashes = keys.map(|key| java_hash(before, key));
-        let hashes = hashes.chain(tags.map(|tags| java_hash(java_hash(before, b"T#"), tags)));
+        let keys = properties::keys(record.properties);
+        let hashes = hashes(topic_hash(record.topic), &keys);
         for hash in hashes.skip(self.done) {
             self.writable(shared, name)?.put(positive(hash), record.position, record.store_timestamp)?;
             self.done += 1;
@@ -243,7 +261,7 @@ impl Files {
 
     /// Positions of messages that a key may belong to, newest first: hashes are compared, not keys.
     pub fn find(&self, topic: &str, key: &str, is_tag: bool, wanted: &Wanted) -> Result<Hits> {
-        let before = java_hash(java_hash(0, topic.as_bytes()), if is_tag { b"#T#" } else { b"#" });
+        let before = java_hash(topic_hash(topic.as_bytes()), if is_tag { b"T#" } else { b"" });
         let wanted = Wanted { hash: positive(java_hash(before, key.as_bytes())), ..*wanted };
         let mut positions = Vec::new();
         let active = self.active.iter().map(|file| (None, &file.header));
@@ -283,8 +301,9 @@ impl Files {
     }
 
     /// Force what was written and let go of it. What can't be forced is deleted, for the reason given in `writable`.
-    pub fn close(&mut self) -> Result<()> {
+    pub fn close(&mut self, shared: &Shared) -> Result<()> {
         self.closed = true;
+        shared.state().recent_keys.collect(false, 0);
         let Some(active) = self.active.take() else { return Ok(()) };
         let forced = active.force().and_then(|()| sync_directory(&self.directory));
         if forced.is_err() {

@@ -1,7 +1,7 @@
 //! RockMQ's native core: what happens once per message. The contract is `rockmq/_core.pyi`.
 //!
 //! Bytes in, values out: `frame`, `json`, `header`, `properties`, `record`, `columns`. Files: `mapped_file`, `commit_log`,
-//! `consume_queue`, `queue_files`, `index_file`, `recover`. Both together: `state`, `get`, `pull`, `send`, `index`. Python:
+//! `consume_queue`, `queue_files`, `index_file`, `recover`. Both together: `state`, `get`, `pull`, `send`, `recent_keys`, `index`. Python:
 //! `python`, `lane`, `reactor`, `store`, `message_index` and this file.
 
 mod columns;
@@ -22,6 +22,7 @@ mod pull;
 mod python;
 mod queue_files;
 mod reactor;
+mod recent_keys;
 mod record;
 mod recover;
 mod send;

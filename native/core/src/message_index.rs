@@ -98,6 +98,6 @@ impl Index {
     }
 
     fn close(&self, py: Python<'_>) -> Result<()> {
-        py.detach(|| self.files().close())
+        py.detach(|| self.files().close(&self.shared))
     }
 }

@@ -30,11 +30,19 @@ pub fn items(text: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
     })
 }
 
+/// What messages are found by.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct Keys<'p> {
+    pub unique_key: Option<&'p [u8]>,
+    /// Separated by spaces.
+    pub keys: Option<&'p [u8]>,
+    pub tags: Option<&'p [u8]>,
+}
+
 /// What the store has to know of a message's properties.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Known<'p> {
-    pub unique_key: Option<&'p [u8]>,
-    pub tags: Option<&'p [u8]>,
+    pub keys: Keys<'p>,
     /// Asks for something that Python decides about.
     pub special: bool,
 }
@@ -43,8 +51,9 @@ pub fn inspect(text: &[u8]) -> Known<'_> {
     let mut known = Known::default();
     for (name, value) in items(text) {
         match name {
-            b"UNIQ_KEY" => known.unique_key = Some(value),
-            b"TAGS" => known.tags = Some(value),
+            b"UNIQ_KEY" => known.keys.unique_key = Some(value),
+            b"KEYS" => known.keys.keys = Some(value),
+            b"TAGS" => known.keys.tags = Some(value),
             b"TRAN_MSG" => known.special |= value.eq_ignore_ascii_case(b"true"),
             b"DELAY" | b"POP_CK" | b"__CRC32#" | b"MSG_REGION" | b"TRACE_ON" | b"CLUSTER" => known.special = true,
             _ => {
@@ -56,18 +65,25 @@ pub fn inspect(text: &[u8]) -> Known<'_> {
     known
 }
 
-/// The value of TAGS, for who wants nothing else: only the segment that holds it is taken apart.
-pub fn tags(text: &[u8]) -> Option<&[u8]> {
-    let mut tags = None;
+/// The keys, for who wants nothing else: only the segments that hold them are taken apart.
+pub fn keys(text: &[u8]) -> Keys<'_> {
+    let mut keys = Keys::default();
     let mut rest = text;
     while !rest.is_empty() {
         let end = find_either(rest, VALUE_END, VALUE_END).unwrap_or(rest.len());
-        if let Some(value) = rest[..end].strip_prefix(b"TAGS\x01").filter(|value| !value.is_empty()) {
-            tags = Some(value);
-        }
+        let segment = &rest[..end];
         rest = rest.get(end + 1..).unwrap_or_default();
+        let (name, place) = match segment.first() {
+            Some(b'U') => (&b"UNIQ_KEY\x01"[..], &mut keys.unique_key),
+            Some(b'K') => (&b"KEYS\x01"[..], &mut keys.keys),
+            Some(b'T') => (&b"TAGS\x01"[..], &mut keys.tags),
+            _ => continue,
+        };
+        if let Some(value) = segment.strip_prefix(name).filter(|value| !value.is_empty()) {
+            *place = Some(value);
+        }
     }
-    tags
+    keys
 }
 
 /// The tags code of a queue entry: Java's `String.hashCode` of the whole TAGS value, sign-extended; 0 without TAGS.
@@ -78,7 +94,15 @@ pub fn tags_code(tags: Option<&[u8]>) -> i64 {
 /// Java's `String.hashCode` of a text that begins with one whose hash is `before` (0: nothing) and goes on with `text`.
 pub fn java_hash(before: i32, text: &[u8]) -> i32 {
     if text.is_ascii() {
-        return text.iter().fold(before, |hash, &byte| hash.wrapping_mul(31).wrapping_add(i32::from(byte)));
+        // Four at a time: a multiplication waits for the one before it.
+        const POWERS: [i32; 4] = [31 * 31 * 31, 31 * 31, 31, 1];
+        let pieces = text.chunks_exact(4);
+        let rest = pieces.remainder();
+        let hash = pieces.fold(before, |hash, piece| {
+            let sum = piece.iter().zip(POWERS).map(|(&byte, power)| i32::from(byte) * power).sum();
+            hash.wrapping_mul(31 * 31 * 31 * 31).wrapping_add(sum)
+        });
+        return rest.iter().fold(hash, |hash, &byte| hash.wrapping_mul(31).wrapping_add(i32::from(byte)));
     }
     let text = String::from_utf8_lossy(text);
     text.encode_utf16().fold(before, |hash, unit| hash.wrapping_mul(31).wrapping_add(i32::from(unit)))
@@ -96,15 +120,16 @@ mod tests {
     }
 
     #[test]
-    fn tags_alone_are_what_inspection_finds() {
+    fn keys_alone_are_what_inspection_finds() {
         for text in [
             "",
             "TAGS\u{1}a",
             "x\u{1}y\u{2}TAGS\u{1}a\u{1}b\u{2}TAGS\u{1}\u{2}",
             "TAGS\u{2}TAGS\u{1}c\u{2}d",
             "xTAGS\u{1}a\u{2}",
+            "UNIQ_KEY\u{1}k\u{2}KEYS\u{1}a b\u{2}\u{2}TAGSx\u{1}a\u{2}U\u{1}k\u{2}KEYS\u{2}TAGS",
         ] {
-            assert_eq!(tags(text.as_bytes()), inspect(text.as_bytes()).tags, "{text:?}");
+            assert_eq!(keys(text.as_bytes()), inspect(text.as_bytes()).keys, "{text:?}");
         }
     }
 
@@ -125,6 +150,7 @@ mod tests {
         }
         let known =
             inspect(b"TRAN_MSG\x01false\x02DELAY\x01\x02TAGS\x01a\x02UNIQ_KEY\x01u\x02TAGS\x01b\x02POP_CK_OFFSET\x011");
-        assert_eq!(known, Known { unique_key: Some(b"u"), tags: Some(b"b"), special: false });
+        let keys = Keys { unique_key: Some(b"u"), keys: None, tags: Some(b"b") };
+        assert_eq!(known, Known { keys, special: false });
     }
 }

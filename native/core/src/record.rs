@@ -355,7 +355,7 @@ pub fn long_at(data: &[u8], at: usize) -> Option<i64> {
 
 /// The tags code of a stored record.
 pub fn tags_code(record: &Record<'_>) -> i64 {
-    properties::tags_code(properties::inspect(record.properties).tags)
+    properties::tags_code(properties::keys(record.properties).tags)
 }
 
 #[cfg(test)]

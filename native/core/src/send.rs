@@ -8,7 +8,7 @@ use crate::{
     frame,
     header::{integer, write_integer, Header, JSON, ONE_WAY, OUR_LANGUAGE, OUR_VERSION, RESPONSE},
     json::write_escaped,
-    properties::{self, Known},
+    properties::{self, Keys, Known},
     record::{self, Message},
     state::{Config, State},
     unique_key::{self, write_hex},
@@ -233,7 +233,7 @@ pub fn store<'a>(
             message_id: &scratch.message_id,
             queue_id: send.queue_id,
             queue_offset: appended.queue_offset,
-            transaction_id: known.unique_key.or(made_key(&scratch.unique_key)),
+            transaction_id: known.keys.unique_key.or(made_key(&scratch.unique_key)),
         };
         reply.write(header.serializer, fixed, replies);
     }
@@ -252,7 +252,7 @@ fn store_single(
     known: Known<'_>,
 ) -> Option<crate::state::Appended> {
     let separator: &[u8] = if matches!(given.last(), None | Some(&properties::VALUE_END)) { b"" } else { b"\x02" };
-    if known.unique_key.is_none() {
+    if known.keys.unique_key.is_none() {
         scratch.unique_key.extend_from_slice(KEY_NAME);
         state.unique_keys.next(message.store_timestamp, &mut scratch.unique_key);
         scratch.unique_key.push(properties::VALUE_END);
@@ -262,7 +262,8 @@ fn store_single(
     if message.properties_size() > properties::SIZE_MAX {
         return None;
     }
-    state.append(slot, &message, known.tags).ok()
+    let unique_key = known.keys.unique_key.or(made_key(&scratch.unique_key));
+    state.append(slot, &message, &Keys { unique_key, ..known.keys }).ok()
 }
 
 /// The value of a key this module has made.

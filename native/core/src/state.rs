@@ -17,8 +17,9 @@ use crate::{
     consume_queue::{usable_name, Entry, Job, Ordinary, Queues, UNIT},
     error::{store, value, At, Error, Result},
     mapped_file::{sync_directory, MappedFile},
-    properties,
+    properties::{self, Keys},
     queue_files::QueueFiles,
+    recent_keys::RecentKeys,
     record::{self, Inner, Message, TOPIC_MAX},
     recover,
     unique_key::UniqueKeys,
@@ -60,6 +61,7 @@ pub struct State {
     pub last_timestamp: i64,
     /// Entries of the batch appended last.
     pub batch: Vec<Entry>,
+    pub recent_keys: RecentKeys,
 }
 
 pub struct Appended {
@@ -93,8 +95,8 @@ impl State {
         result
     }
 
-    /// Append one record; `slot` is its queue's if it is known already, `tags` are what its properties say.
-    pub fn append(&mut self, slot: Option<usize>, message: &Message<'_>, tags: Option<&[u8]>) -> Result<Appended> {
+    /// Append one record; `slot` is its queue's if it is known already, `keys` are what its properties say.
+    pub fn append(&mut self, slot: Option<usize>, message: &Message<'_>, keys: &Keys<'_>) -> Result<Appended> {
         self.appendable()?;
         let Some(slot) = slot.or_else(|| self.queues.slot_or_new(message.topic, message.queue_id)) else {
             return value("topic can't name a directory");
@@ -104,14 +106,19 @@ impl State {
         let size = message.size();
         let position = self.log.append(size, |out, position| message.encode(out, queue_offset as i64, position));
         let position = self.noting_full(position)?;
+        let end = position + size as u64;
         self.note_appended(1, size, message.store_timestamp);
+        if message.sys_flag & record::TRANSACTION != record::TRANSACTION_ROLLBACK {
+            let topic_hash = self.queues.queue(slot).map_or(0, |queue| queue.topic_hash);
+            self.recent_keys.note(topic_hash, keys, position, end, message.store_timestamp);
+        }
         let mut watched = false;
         if queued {
-            let entry = Entry { position: position as i64, size: size as i32, tags: properties::tags_code(tags) };
+            let entry = Entry { position: position as i64, size: size as i32, tags: properties::tags_code(keys.tags) };
             watched = self.queues.push(slot, entry);
             self.queues.relieve(slot);
         }
-        Ok(Appended { position, end: position + size as u64, queue_offset, watched })
+        Ok(Appended { position, end, queue_offset, watched })
     }
 
     /// Append the messages of a client batch, all or none, in one file. `common` says what they have in common; the
@@ -128,7 +135,8 @@ impl State {
             return value("topic can't name a directory");
         };
         let queue_offset = self.queues.queue(slot).map_or(0, |queue| queue.next);
-        let batch = &mut self.batch;
+        let topic_hash = self.queues.queue(slot).map_or(0, |queue| queue.topic_hash);
+        let (batch, recent_keys) = (&mut self.batch, &mut self.recent_keys);
         batch.clear();
         let position = self.log.append(size, |mut out, mut position| {
             for inner in inners {
@@ -137,9 +145,12 @@ impl State {
                 let size = message.size();
                 let (place, rest) = out.split_at_mut(size);
                 message.encode(place, (queue_offset + batch.len() as u64) as i64, position);
-                let tags = properties::tags_code(properties::tags(inner.properties));
+                let keys = properties::keys(inner.properties);
+                let tags = properties::tags_code(keys.tags);
                 batch.push(Entry { position: position as i64, size: size as i32, tags });
-                position += size as u64;
+                let end = position + size as u64;
+                recent_keys.note(topic_hash, &keys, position, end, common.store_timestamp);
+                position = end;
                 out = rest;
             }
         });
@@ -190,6 +201,7 @@ impl Shared {
             appended: (0, 0),
             last_timestamp: 0,
             batch: Vec::new(),
+            recent_keys: RecentKeys::default(),
         };
         Ok(Self { config, state: Mutex::new(state), flushing: Mutex::default(), queue_io: Mutex::default() })
     }

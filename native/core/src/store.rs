@@ -127,8 +127,8 @@ impl Store {
             topic: topic.as_bytes(),
             properties: &[properties],
         };
-        let tags = crate::properties::inspect(properties).tags;
-        let Appended { position, end, queue_offset, watched } = self.shared.state().append(None, &message, tags)?;
+        let keys = crate::properties::keys(properties);
+        let Appended { position, end, queue_offset, watched } = self.shared.state().append(None, &message, &keys)?;
         Ok((position, end - position, queue_offset, watched))
     }
 

@@ -1,0 +1,70 @@
+//! The keys of messages appended lately, so that the index needn't read the log again for what was just written.
+//!
+//! Complete from `from` to the log's end, as long as an index takes them; when they get too many they are dropped, and the
+//! index reads the log up to where they begin again.
+
+use crate::properties::{java_hash, Keys};
+
+/// More than come between two turns of the index, in 12 MiB.
+const KEYS_MAX: usize = 512 << 10;
+
+/// What an index entry is made of.
+#[derive(Clone, Copy)]
+pub struct Key {
+    pub hash: i32,
+    pub position: u64,
+    pub timestamp: i64,
+}
+
+#[derive(Default)]
+pub struct RecentKeys {
+    wanted: bool,
+    from: u64,
+    keys: Vec<Key>,
+}
+
+impl RecentKeys {
+    /// Begin to collect, or end it; `end` is the log's.
+    pub fn collect(&mut self, wanted: bool, end: u64) {
+        *self = Self { wanted, from: end, keys: Vec::new() };
+    }
+
+    /// Note the keys of a record that was appended at `position` and ends at `end`.
+    #[inline]
+    pub fn note(&mut self, topic_hash: i32, keys: &Keys<'_>, position: u64, end: u64, timestamp: i64) {
+        if !self.wanted {
+            return;
+        }
+        if self.keys.len() >= KEYS_MAX {
+            self.collect(true, end);
+            return;
+        }
+        self.keys.extend(hashes(topic_hash, keys).map(|hash| Key { hash, position, timestamp }));
+    }
+
+    /// Where they begin; an index that isn't there yet reads the log.
+    pub fn from(&self) -> u64 {
+        self.from
+    }
+
+    /// Hand over the keys of the records below `limit`, at which a record ends.
+    pub fn take(&mut self, limit: u64) -> Vec<Key> {
+        let count = self.keys.partition_point(|key| key.position < limit);
+        let rest = self.keys.split_off(count);
+        self.from = self.from.max(limit);
+        std::mem::replace(&mut self.keys, rest)
+    }
+}
+
+/// The hash that all keys of a topic begin with.
+pub fn topic_hash(topic: &[u8]) -> i32 {
+    java_hash(java_hash(0, topic), b"#")
+}
+
+/// The hashes a record is found by, in Apache's order.
+pub fn hashes<'k>(topic_hash: i32, keys: &Keys<'k>) -> impl Iterator<Item = i32> + use<'k> {
+    let words = keys.keys.into_iter().flat_map(|keys| keys.split(|&byte| byte == b' '));
+    let words = keys.unique_key.into_iter().chain(words.filter(|word| !word.is_empty()));
+    let tags = keys.tags.into_iter().map(move |tags| java_hash(java_hash(topic_hash, b"T#"), tags));
+    words.map(move |word| java_hash(topic_hash, word)).chain(tags)
+}
