@@ -193,25 +193,8 @@ impl Files {
 
     /// Put the keys of a record that aren't there yet; the order is Apache's.
     fn put_record(&mut self, shared: &Shared, record: &Record<'_>, name: &str) -> Result<()> {
-        if record.sys_flag & record::TRANSACTION == record::TRANSACTION_ROLLBACK {
-            return Ok(());
-        }
-        let (mut unique_key, mut keys, mut tags) = (None, None, None);
-        for (name, value) in items(record.properties) {
-            match name {
-                b"UNIQ_KEY" => unique_key = Some(value),
-                b"KEYS" => keys = Some(value),
-                b"TAGS" => tags = Some(value),
-                _ => {}
-            }
-        }
-        let before = java_hash(java_hash(0, record.topic), b"#");
-        let keys = keys.into_iter().flat_map(|keys: &[u8]| keys.split(|&byte| byte == b' '));
-        let keys = unique_key.into_iter().chain(keys.filter(|key| !key.is_empty()));
-        let hashes = keys.map(|key| java_hash(before, key));
-        let hashes = hashes.chain(tags.map(|tags| java_hash(java_hash(before, b"T#"), tags)));
-        for hash in hashes.skip(self.done) {
-            self.writable(shared, name)?.put(positive(hash), record.position, record.store_timestamp)?;
+        for hash in key_hashes(record).skip(self.done) {
+            self.writable(shared, name)?.put(hash, record.position, record.store_timestamp)?;
             self.done += 1;
         }
         Ok(())
@@ -294,8 +277,27 @@ impl Files {
     }
 }
 
+/// The hashes that lead to a record, in the order in which Apache puts them; none for a rollback record.
+pub fn key_hashes<'r>(record: &Record<'r>) -> impl Iterator<Item = i32> + use<'r> {
+    let (mut unique_key, mut keys, mut tags) = (None, None, None);
+    let is_indexed = record.sys_flag & record::TRANSACTION != record::TRANSACTION_ROLLBACK;
+    for (name, value) in items(record.properties).filter(|_| is_indexed) {
+        match name {
+            b"UNIQ_KEY" => unique_key = Some(value),
+            b"KEYS" => keys = Some(value),
+            b"TAGS" => tags = Some(value),
+            _ => {}
+        }
+    }
+    let before = java_hash(java_hash(0, record.topic), b"#");
+    let keys = keys.into_iter().flat_map(|keys: &[u8]| keys.split(|&byte| byte == b' '));
+    let keys = unique_key.into_iter().chain(keys.filter(|key| !key.is_empty()));
+    let hashes = keys.map(move |key| java_hash(before, key));
+    hashes.chain(tags.map(move |tags| java_hash(java_hash(before, b"T#"), tags))).map(positive)
+}
+
 /// The index files of a directory in order. Other files are none of our business.
-fn list(directory: &Path) -> Result<Vec<PathBuf>> {
+pub fn list(directory: &Path) -> Result<Vec<PathBuf>> {
     let mut paths = Vec::new();
     for entry in fs::read_dir(directory).at("list", directory)? {
         let entry = entry.at("list", directory)?;
@@ -309,7 +311,7 @@ fn list(directory: &Path) -> Result<Vec<PathBuf>> {
 }
 
 /// The file's name: the time, unless that isn't behind the file before. Order of names is order of files.
-fn next_name(name: &str, before: Option<&Path>) -> String {
+pub fn next_name(name: &str, before: Option<&Path>) -> String {
     let number = |name: &str| name.parse::<u64>().ok();
     let before = before.and_then(|path| number(path.file_name()?.to_str()?));
     match (number(name), before) {
