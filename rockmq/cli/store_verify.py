@@ -25,12 +25,14 @@ class Progress:
     """A line on standard error that says how far a long work is; nothing for one that is soon done."""
 
     def __init__(self) -> None:
-        self._started = time.monotonic()
-        self._next = self._started + PROGRESS_AFTER_SECONDS
+        self._started: float | None = None
+        self._next = 0.0
         self._shown = False
 
     def __call__(self, done: int, total: int) -> None:
         now = time.monotonic()
+        if self._started is None:
+            self._started, self._next = now, now + PROGRESS_AFTER_SECONDS
         if now < self._next:
             return
         self._next = now + PROGRESS_EVERY_SECONDS
