@@ -60,6 +60,17 @@ Record: TypeAlias = tuple[
 Text: TypeAlias = tuple[bytes | None, bytes, bytes]
 """An Arrow string or binary column: validity bitmap (None: no nulls), int32 offsets (n + 1), data."""
 
+Fault: TypeAlias = tuple[
+    str,  # kind: "record", "crc", "torn", "tail", "unreadable", "queue entry", "queue missing", "queue file", "index …"
+    str,  # path of the file
+    int,  # byte of the file
+    int,  # bytes of the log, or entries, that have it
+    str,  # what was expected
+    str,  # what was found
+    tuple[str, int] | None,  # (topic, queue id) if it is known
+]
+"""Something in a store that isn't as it should be. Calls that give faults give at most 1000, and how many more there are."""
+
 @final
 class Slice(Buffer):
     """A read-only piece of a mapped log file, by the buffer protocol; the mapping lives as long as the slice."""
@@ -204,6 +215,12 @@ class Store:
         """
 
     # Reading
+    def scrub(self, position: int, bytes_max: int) -> tuple[int, list[Fault], int]:
+        """Check the records from `position` on, some `bytes_max` of log: (where to go on, faults, how many more).
+
+        Only files before the one written now are read; where to go on is `position` (or the log's first, if that is
+        behind it) when there is none. Pages that weren't in memory aren't afterwards either. Releases the GIL.
+        """
     def queues(self) -> list[tuple[str, int, int, int]]:
         """(topic, queue id, min offset, max offset) of every queue that exists."""
     def queue_bounds(self, topic: str, queue_id: int) -> tuple[int, int] | None:
@@ -290,6 +307,84 @@ class Index:
         """
     def close(self) -> None:
         """Force the files; `catch_up` raises from then on. Idempotent. Releases the GIL."""
+
+@final
+class LogReader:
+    """Reads the records of a log that nobody need have opened; writes nothing. A bad sector is a fault, not an end."""
+
+    def __init__(self, directory: str, *, file_size: int) -> None: ...
+    def read(
+        self, position: int, to: int, *, bytes_max: int, topic: str | None = None, queue_id: int | None = None
+    ) -> tuple[int, bool, list[Record], list[Fault], int]:
+        """Records of one log file from `position` on, until one ends at or behind `to`: (where to go on, whether nothing
+        is behind that in the file, records, faults, how many more faults).
+
+        Only those of the topic and queue, if given; about `bytes_max` of them, found in 64 MiB of log at most. `position`
+        is a record's, or a file's first. Where no record is, the next one in the file is searched for. Releases the GIL.
+        """
+
+@final
+class Check:
+    """Checks that a store's log is whole and that queues and index agree with it; writes nothing.
+
+    `index_layout` is (maxHashSlotNum, maxIndexNum), None to leave the index out. `min` is the log's first position. With
+    `behind` the store's owner is at work: what leads there or further is of a time after the check began.
+    Memory doesn't grow with the log, apart from a name and some numbers for each queue, and 4 bytes for each index slot.
+    """
+
+    def __init__(
+        self,
+        commit_log: str,
+        consume_queue: str,
+        index: str,
+        *,
+        log_file_size: int,
+        queue_file_size: int,
+        index_layout: tuple[int, int] | None,
+        min: int,
+        behind: int | None,
+    ) -> None: ...
+    def step(self, position: int, to: int) -> tuple[int, bool, int, list[Fault], int]:
+        """Check the records of one log file from `position` on, until one ends at or behind `to`, and what leads to them:
+        (where to go on, whether nothing is behind that in the file, records, faults, how many more faults).
+
+        StoreError for a file that can't be opened. Releases the GIL.
+        """
+    def finish(self) -> tuple[tuple[int, int, int, int], list[Fault], int]:
+        """The log has ended: check what no record has claimed. (queues, their entries, index files, their entries), faults,
+        how many more. Releases the GIL.
+        """
+
+@final
+class Rebuild:
+    """Makes queues and index anew from a log, in directories of their own; the log and the old ones are only read.
+
+    Tags codes that the log doesn't tell (times of delivery, extension addresses) are taken over from `queues`. `name` is
+    the local time as yyyyMMddHHmmssSSS, for the first index file. Without `index_layout` no index is made.
+    """
+
+    def __init__(
+        self,
+        commit_log: str,
+        queues: str,
+        new_queues: str,
+        new_index: str,
+        *,
+        log_file_size: int,
+        queue_file_size: int,
+        index_layout: tuple[int, int] | None,
+        name: str,
+    ) -> None: ...
+    def step(self, position: int, to: int) -> tuple[int, bool, int, list[Fault], int]:
+        """Put the records of one log file, as `Check.step` finds them. Releases the GIL."""
+    def finish(self, log_min: int) -> tuple[int, int]:
+        """End the queues and force everything to disk: (queues, index files). Releases the GIL."""
+
+def exchange(one: str, other: str) -> None:
+    """Let two directories of one parent take each other's place: at once where the file system can, else by three renames.
+
+    Releases the GIL.
+    """
 
 @final
 class Lane:

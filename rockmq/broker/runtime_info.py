@@ -92,6 +92,12 @@ class RuntimeInfo:
             "EndTransactionQueueSize": 0,
             "EndTransactionThreadPoolQueueCapacity": 0,
         }
+        if store.scrub is not None:
+            table |= {
+                "scrubbedBytes": store.scrub.scrubbed,
+                "scrubFaults": store.scrub.faults,
+                "scrubLastRound": store.scrub.last_round,
+            }
         if store.refusal is not None:
             table["refusesMessagesBecause"] = store.refusal
         # Requests don't queue here: each is carried out when it is read. Tools want the figures all the same.

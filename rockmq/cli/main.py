@@ -1,6 +1,7 @@
 """The commands of `rockmq`, their words and options.
 
-Nothing else of ours is imported up here, and rich's help pages are off: `rockmq --help` has to answer at once.
+Nothing else of ours is imported up here than more such words, and rich's help pages are off: `rockmq --help` has to answer
+at once.
 """
 
 from enum import StrEnum
@@ -8,6 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from rockmq.cli import store
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,6 +26,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+app.add_typer(store.app, name="store")
 
 Set = Annotated[
     list[str] | None,
@@ -64,7 +69,7 @@ def serve(
     """
     from rockmq.cli import serve
 
-    _exit(lambda: serve.both(data, host, namesrv_port, broker_port, set_ or [], verbose))
+    exit_with(lambda: serve.both(data, host, namesrv_port, broker_port, set_ or [], verbose))
 
 
 @app.command()
@@ -80,7 +85,7 @@ def namesrv(
     """Run a name server alone. Prints `ready namesrv=HOST:PORT`."""
     from rockmq.cli import serve
 
-    _exit(lambda: serve.namesrv(config, host, port, set_ or [], verbose))
+    exit_with(lambda: serve.namesrv(config, host, port, set_ or [], verbose))
 
 
 @app.command()
@@ -95,7 +100,7 @@ def broker(
     """Run a broker alone, with Apache's broker.conf as it is. Prints `ready broker=HOST:PORT data=DIR`."""
     from rockmq.cli import serve
 
-    _exit(lambda: serve.broker(config, namesrv, set_ or [], verbose))
+    exit_with(lambda: serve.broker(config, namesrv, set_ or [], verbose))
 
 
 @app.command()
@@ -112,7 +117,7 @@ def send(
     """Send messages, and say where each was stored."""
     from rockmq.cli import send
 
-    _exit(lambda: send.run(namesrv, topic, body, tag=tag, key=key, properties=property or [], count=count, json=json))
+    exit_with(lambda: send.run(namesrv, topic, body, tag=tag, key=key, properties=property or [], count=count, json=json))
 
 
 @app.command()
@@ -132,7 +137,7 @@ def consume(
     """
     from rockmq.cli import consume
 
-    _exit(
+    exit_with(
         lambda: consume.run(
             namesrv,
             topic,
@@ -158,10 +163,10 @@ def demo(
     """
     from rockmq.cli.demo import run
 
-    _exit(lambda: run.run(orders, dir, keep=keep))
+    exit_with(lambda: run.run(orders, dir, keep=keep))
 
 
-def _exit(run: "Callable[[], int]") -> None:
+def exit_with(run: "Callable[[], int]") -> None:
     """Run a command for its exit code; an error a user can meet is one line, not a traceback."""
     from rockmq.base.errors import RockMQError
 

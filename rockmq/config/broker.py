@@ -172,6 +172,10 @@ class Store(Options, frozen=True, kw_only=True):
     warm_maped_file_enable: Annotated[bool, Key("Bring the next log file into memory before it is used.")] = False
     # Apache has no key for this: there it is a part of warming.
     lock_log_in_memory: Annotated[bool, Key("Keep the log file in use and the next one from being swapped out.")] = False
+    # Beyond Apache.
+    scrub_bytes_per_second: Annotated[
+        int, Key("How fast old log files are read again and checked; 0: not.", unit="bytes", ge=0, le=INT_MAX)
+    ] = 8 << 20
     transient_store_pool_enable: Annotated[bool, Key("Accepted, but not needed here: docs/adr/0005.")] = False
 
     def __post_init__(self) -> None:

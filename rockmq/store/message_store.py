@@ -28,6 +28,7 @@ from rockmq.store.flush import Flusher
 from rockmq.store.get_result import GetResult
 from rockmq.store.index import Found, MessageIndex
 from rockmq.store.retention import Retention
+from rockmq.store.scrub import Scrub
 
 log = logging.getLogger(__name__)
 
@@ -88,6 +89,7 @@ class MessageStore:
         """Whether messages are acknowledged, and seen by consumers, only when they are on disk."""
         self.core: _core.Store
         self._index: MessageIndex | None = None
+        self.scrub: Scrub | None = None
 
     @property
     def readable_limit(self) -> int:
@@ -132,6 +134,15 @@ class MessageStore:
         self._tasks.every(LOOK_SECONDS, self.disk.look, "disk space")
         retention = Retention(self._retention_options, self.core, self.disk, self._clock, self._in_worker)
         self._tasks.every(self._retention_options.clean_resource_interval / 1000, retention.clean, "retention")
+        if options.scrub_bytes_per_second:
+            self.scrub = Scrub(
+                self.core,
+                self.config_directory / "scrub.json",
+                options.scrub_bytes_per_second,
+                self._clock,
+                self._in_worker,
+            )
+            self._tasks.start(self.scrub.run(), "scrub")
 
     def _open(self) -> None:
         started = time.monotonic()
@@ -389,6 +400,8 @@ class MessageStore:
     async def close(self) -> None:
         """Flush everything and release the store. If that can't be done `abort` stays, so the next start checks the log."""
         await self._tasks.close()
+        if self.scrub is not None:
+            await self.scrub.save()
         await self._flusher.close()
         if self._index is not None:
             await self._index.close(complete=not self.failed)

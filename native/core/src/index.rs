@@ -19,7 +19,7 @@ use crate::{
     get,
     index_file::{positive, Header, IndexFile, Layout, Wanted},
     mapped_file::{sync_directory, MappedFile},
-    properties::{self, java_hash},
+    properties::{self, java_hash, Keys},
     recent_keys::{hashes, topic_hash, Key},
     record::{self, Found, Record},
     state::Shared,
@@ -223,13 +223,8 @@ impl Files {
 
     /// Put the keys of a record that aren't there yet; the order is Apache's.
     fn put_record(&mut self, shared: &Shared, record: &Record<'_>, name: &str) -> Result<()> {
-        if record.sys_flag & record::TRANSACTION == record::TRANSACTION_ROLLBACK {
-            return Ok(());
-        }
-        let keys = properties::keys(record.properties);
-        let hashes = hashes(topic_hash(record.topic), &keys);
-        for hash in hashes.skip(self.done) {
-            self.writable(shared, name)?.put(positive(hash), record.position, record.store_timestamp)?;
+        for hash in key_hashes(record).skip(self.done) {
+            self.writable(shared, name)?.put(hash, record.position, record.store_timestamp)?;
             self.done += 1;
         }
         Ok(())
@@ -313,8 +308,15 @@ impl Files {
     }
 }
 
+/// The hashes that lead to a record, in the order in which Apache puts them; none for a rollback record.
+pub fn key_hashes<'r>(record: &Record<'r>) -> impl Iterator<Item = i32> + use<'r> {
+    let is_indexed = record.sys_flag & record::TRANSACTION != record::TRANSACTION_ROLLBACK;
+    let keys = if is_indexed { properties::keys(record.properties) } else { Keys::default() };
+    hashes(topic_hash(record.topic), &keys).map(positive)
+}
+
 /// The index files of a directory in order. Other files are none of our business.
-fn list(directory: &Path) -> Result<Vec<PathBuf>> {
+pub fn list(directory: &Path) -> Result<Vec<PathBuf>> {
     let mut paths = Vec::new();
     for entry in fs::read_dir(directory).at("list", directory)? {
         let entry = entry.at("list", directory)?;
@@ -328,7 +330,7 @@ fn list(directory: &Path) -> Result<Vec<PathBuf>> {
 }
 
 /// The file's name: the time, unless that isn't behind the file before. Order of names is order of files.
-fn next_name(name: &str, before: Option<&Path>) -> String {
+pub fn next_name(name: &str, before: Option<&Path>) -> String {
     let number = |name: &str| name.parse::<u64>().ok();
     let before = before.and_then(|path| number(path.file_name()?.to_str()?));
     match (number(name), before) {

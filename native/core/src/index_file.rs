@@ -31,8 +31,8 @@ use crate::{
 };
 
 pub const HEADER: usize = 40;
-const SLOT: usize = 4;
-const ENTRY: usize = 20;
+pub const SLOT: usize = 4;
+pub const ENTRY: usize = 20;
 const PAGE: u64 = 4096;
 /// Bytes of entries that are allocated at a time.
 const AHEAD: u64 = 1 << 20;
@@ -40,8 +40,8 @@ const AHEAD: u64 = 1 << 20;
 /// How many slots and entries a file has; entry 0 counts, though it is never used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Layout {
-    slots: i32,
-    entries: i32,
+    pub slots: i32,
+    pub entries: i32,
 }
 
 impl Layout {
@@ -61,7 +61,7 @@ impl Layout {
         HEADER + (hash % self.slots) as usize * SLOT
     }
 
-    fn entry_at(self, number: i32) -> usize {
+    pub fn entry_at(self, number: i32) -> usize {
         HEADER + self.slots as usize * SLOT + number as usize * ENTRY
     }
 }
@@ -78,7 +78,7 @@ pub struct Header {
 }
 
 impl Header {
-    fn read(bytes: &[u8]) -> Option<Self> {
+    pub fn read(bytes: &[u8]) -> Option<Self> {
         Some(Self {
             begin_timestamp: long_at(bytes, 0)?,
             end_timestamp: long_at(bytes, 8)?,
@@ -105,6 +105,16 @@ impl Header {
         self.next >= layout.entries
     }
 
+    /// How an entry says that its message was stored at `timestamp`.
+    pub fn seconds(&self, timestamp: i64) -> i32 {
+        let begin = self.begin_timestamp;
+        if begin <= 0 {
+            0
+        } else {
+            (timestamp.wrapping_sub(begin) / 1000).clamp(0, i32::MAX.into()) as i32
+        }
+    }
+
     /// Whether the file can hold entries of begin … end; Apache's own three cases.
     pub fn is_matched(&self, begin: i64, end: i64) -> bool {
         let own = self.begin_timestamp..=self.end_timestamp;
@@ -113,11 +123,22 @@ impl Header {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Entry {
-    hash: i32,
-    position: i64,
-    seconds: i32,
-    previous: i32,
+pub struct Entry {
+    pub hash: i32,
+    pub position: i64,
+    pub seconds: i32,
+    pub previous: i32,
+}
+
+impl Entry {
+    pub fn read(bytes: &[u8]) -> Option<Self> {
+        Some(Self {
+            hash: int_at(bytes, 0)?,
+            position: long_at(bytes, 4)?,
+            seconds: int_at(bytes, 12)?,
+            previous: int_at(bytes, 16)?,
+        })
+    }
 }
 
 /// What a query looks for in each file.
@@ -220,12 +241,11 @@ impl IndexFile {
             self.allocated = allocate(&self.file, self.layout, self.allocated, end).at("allocate", &self.path)?;
         }
         let previous = int_at(&self.map, slot_at).filter(|newest| (1..=number).contains(newest)).unwrap_or(0);
-        let begin = self.header.begin_timestamp;
-        let seconds = if begin <= 0 { 0 } else { (timestamp.wrapping_sub(begin) / 1000).clamp(0, i32::MAX.into()) };
+        let seconds = self.header.seconds(timestamp);
         let entry = &mut self.map[entry_at..entry_at + ENTRY];
         entry[..4].copy_from_slice(&hash.to_be_bytes());
         entry[4..12].copy_from_slice(&position.to_be_bytes());
-        entry[12..16].copy_from_slice(&(seconds as i32).to_be_bytes());
+        entry[12..16].copy_from_slice(&seconds.to_be_bytes());
         entry[16..].copy_from_slice(&previous.to_be_bytes());
         self.map[slot_at..slot_at + SLOT].copy_from_slice(&number.to_be_bytes());
         if number == 1 {
@@ -268,13 +288,7 @@ impl IndexFile {
 
     fn entry(&self, number: i32) -> Option<Entry> {
         let at = self.layout.entry_at(number);
-        let bytes = self.map.get(at..at + ENTRY)?;
-        Some(Entry {
-            hash: int_at(bytes, 0)?,
-            position: long_at(bytes, 4)?,
-            seconds: int_at(bytes, 12)?,
-            previous: int_at(bytes, 16)?,
-        })
+        Entry::read(self.map.get(at..at + ENTRY)?)
     }
 
     /// Force what was written to disk.

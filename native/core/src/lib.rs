@@ -1,9 +1,13 @@
 //! RockMQ's native core: what happens once per message. The contract is `rockmq/_core.pyi`.
 //!
 //! Bytes in, values out: `frame`, `json`, `header`, `properties`, `record`, `columns`. Files: `mapped_file`, `commit_log`,
-//! `consume_queue`, `queue_files`, `index_file`, `recover`. Both together: `state`, `get`, `pull`, `send`, `recent_keys`, `index`. Python:
+//! `consume_queue`, `queue_files`, `index_file`, `recover`. What is in them: `walk`, `check_queues`, `check_index`,
+//! `check`, `rebuild`, `scrub`. Both together: `state`, `get`, `pull`, `send`, `recent_keys`, `index`. Python:
 //! `python`, `lane`, `reactor`, `store`, `message_index` and this file.
 
+mod check;
+mod check_index;
+mod check_queues;
 mod columns;
 mod commit_log;
 mod consume_queue;
@@ -22,13 +26,16 @@ mod pull;
 mod python;
 mod queue_files;
 mod reactor;
+mod rebuild;
 mod recent_keys;
 mod record;
 mod recover;
+mod scrub;
 mod send;
 mod state;
 mod store;
 mod unique_key;
+mod walk;
 
 use pyo3::{
     exceptions::PyValueError,
@@ -88,12 +95,16 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add("StoreError", module.py().get_type::<python::StoreError>())?;
     module.add("StoreFull", module.py().get_type::<python::StoreFull>())?;
+    module.add_class::<check::Check>()?;
+    module.add_class::<check::LogReader>()?;
     module.add_class::<lane::Lane>()?;
+    module.add_class::<rebuild::Rebuild>()?;
     module.add_class::<reactor::Reactor>()?;
     module.add_class::<reactor::Transport>()?;
     module.add_class::<message_index::Index>()?;
     module.add_class::<store::Slice>()?;
     module.add_class::<store::Store>()?;
+    module.add_function(wrap_pyfunction!(rebuild::exchange, module)?)?;
     module.add_function(wrap_pyfunction!(encode_frame, module)?)?;
     module.add_function(wrap_pyfunction!(decode_records, module)?)?;
     module.add_function(wrap_pyfunction!(decode_columns, module)?)

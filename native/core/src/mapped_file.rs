@@ -23,6 +23,9 @@ use rustix::fs::{fallocate, FallocateFlags};
 
 use crate::error::{At, Result};
 
+/// The unit in which the kernel keeps files in memory.
+pub const PAGE: usize = 4096;
+
 pub struct MappedFile {
     pub base: u64,
     pub path: PathBuf,
@@ -143,6 +146,20 @@ impl MappedFile {
             self.map.unlock()?;
         }
         Ok(())
+    }
+
+    /// Which of the pages that hold from..to are in memory; all of them when the kernel doesn't say.
+    pub fn resident(&self, from: usize, to: usize) -> Vec<bool> {
+        let to = to.min(self.map.len());
+        let start = from.min(to) / PAGE * PAGE;
+        let mut pages = vec![1u8; (to - start).div_ceil(PAGE)];
+        // SAFETY: start is a multiple of the page size below the map's length, so the range lies in the map, which lives as
+        // long as self; `pages` has a byte for each of its pages. The call reads and changes no byte of the file.
+        let result = unsafe { libc::mincore(self.map.as_mut_ptr().add(start).cast(), to - start, pages.as_mut_ptr()) };
+        if result != 0 {
+            pages.fill(1);
+        }
+        pages.into_iter().map(|page| page & 1 != 0).collect()
     }
 
     /// Force from..to to disk.

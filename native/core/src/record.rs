@@ -39,6 +39,8 @@ const SYS_FLAG_AT: usize = 36;
 const BORN_HOST_AT: usize = 48;
 /// All fields of fixed width in V1, hosts apart.
 const FIXED: usize = 4 * 5 + 8 * 2 + 4 + 8 + 8 + 4 + 8 + 4 + 1 + 2;
+/// No record is shorter: both hosts are at least 8 bytes.
+pub const SIZE_MIN: usize = FIXED + 16;
 
 /// A record to be written. Properties are given in pieces, to be stored one behind the other.
 #[derive(Debug, Clone, Copy)]
@@ -154,6 +156,7 @@ impl Writer<'_> {
 /// A record that was read; its lengths add up to its size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Record<'r> {
+    pub bytes: &'r [u8],
     pub size: usize,
     pub body_crc: i32,
     pub queue_id: i32,
@@ -199,6 +202,7 @@ pub fn decode(data: &[u8]) -> Option<Record<'_>> {
         return None;
     }
     Some(Record {
+        bytes: record,
         size,
         body_crc: int_at(record, 8)?,
         queue_id: int_at(record, 12)?,
@@ -231,8 +235,13 @@ pub enum Found<'r> {
 /// Read the log at `position`, trusting nothing: a tail that a crash left may look like records of another place. `data`
 /// is the rest of the file.
 pub fn find(data: &[u8], position: u64, check_crc: bool) -> Found<'_> {
+    find_in(data, position, data.len(), check_crc)
+}
+
+/// The same when `data` may end before the file does, of which there are `rest` bytes from `position` on.
+pub fn find_in(data: &[u8], position: u64, rest: usize, check_crc: bool) -> Found<'_> {
     if int_at(data, 4) == Some(MAGIC_BLANK) {
-        return if int_at(data, 0) == i32::try_from(data.len()).ok() { Found::Blank } else { Found::Nothing };
+        return if int_at(data, 0) == i32::try_from(rest).ok() { Found::Blank } else { Found::Nothing };
     }
     match decode(data) {
         Some(record)

@@ -24,6 +24,7 @@ use rustix::{
 };
 
 use crate::{
+    check_queues::{entry_of, tags_fit},
     commit_log,
     consume_queue::{Entry, Queues, PENDING_MAX, UNIT},
     error::{value, At, Result},
@@ -38,7 +39,7 @@ const RUNS_MAX: usize = 64 << 20;
 /// Bytes read at a time where a file is searched.
 const BLOCK: usize = 4096 / UNIT * UNIT;
 /// Indexes over this have no place in a file.
-const INDEX_MAX: i64 = i64::MAX / (4 * UNIT as i64);
+pub const INDEX_MAX: i64 = i64::MAX / (4 * UNIT as i64);
 
 pub struct Recovered {
     pub files: VecDeque<Arc<MappedFile>>,
@@ -55,7 +56,7 @@ pub fn recover(config: &Config, start: u64, check_crc: bool) -> Result<Recovered
     }
     let files = QueueFiles { root: config.consume_queue.clone(), file_size: config.queue_file_size };
     let start = if bases.is_empty() { 0 } else { start };
-    let mut replay = Replay { queues: Queues::new(files), start, runs: Vec::new(), runs_size: 0 };
+    let mut replay = Replay::new(files, start, None);
     replay.load()?;
 
     let mut files = VecDeque::new();
@@ -167,7 +168,7 @@ fn wipe(file: &File, from: u64, size: u64) -> io::Result<()> {
     Ok(())
 }
 
-fn is_zero(file: &File, from: u64, size: u64) -> io::Result<bool> {
+pub fn is_zero(file: &File, from: u64, size: u64) -> io::Result<bool> {
     let mut at = from;
     let mut block = vec![0; 64 << 10];
     while at < size {
@@ -193,15 +194,21 @@ struct Run {
     entries: Vec<u8>,
 }
 
-struct Replay {
-    queues: Queues,
+pub struct Replay {
+    pub queues: Queues,
     start: u64,
+    /// Other files, whose tags codes are taken over where they fit.
+    old: Option<QueueFiles>,
     /// By slot of the queue.
     runs: Vec<Option<Run>>,
     runs_size: usize,
 }
 
 impl Replay {
+    pub fn new(files: QueueFiles, start: u64, old: Option<QueueFiles>) -> Self {
+        Self { queues: Queues::new(files), start, old, runs: Vec::new(), runs_size: 0 }
+    }
+
     /// Take up the queues on disk, each up to its first entry at or above `start`.
     fn load(&mut self) -> Result<()> {
         let root = self.queues.files.root.clone();
@@ -251,14 +258,9 @@ impl Replay {
     }
 
     /// Put a record into its queue, or rather into the run of entries that will be.
-    fn put(&mut self, record: &record::Record<'_>) -> Result<()> {
-        let is_put = record::is_queued(record.sys_flag) && record.sys_flag & record::INNER_BATCH == 0;
-        if !is_put || record.queue_id < 0 || !(0..=INDEX_MAX).contains(&record.queue_offset) {
-            return Ok(());
-        }
+    pub fn put(&mut self, record: &record::Record<'_>) -> Result<()> {
+        let Some((index, entry)) = entry_of(record) else { return Ok(()) };
         let Some(slot) = self.queues.slot_or_new(record.topic, record.queue_id) else { return Ok(()) };
-        let index = record.queue_offset as u64;
-        let entry = Entry { position: record.position, size: record.size as i32, tags: record::tags_code(record) };
         if self.runs.len() <= slot {
             self.runs.resize_with(slot + 1, || None);
         }
@@ -281,8 +283,11 @@ impl Replay {
 
     /// Bring a run to its file.
     fn write(&mut self, slot: usize) -> Result<()> {
-        let (Some(run), Some(queue)) = (self.runs[slot].take(), self.queues.queue(slot)) else { return Ok(()) };
+        let (Some(mut run), Some(queue)) = (self.runs[slot].take(), self.queues.queue(slot)) else { return Ok(()) };
         self.runs_size -= run.entries.len();
+        if let Some(old) = &self.old {
+            take_over_tags(old, &queue.topic, queue.id, &mut run);
+        }
         let files = Arc::clone(&self.queues.files);
         let per_file = files.file_size / UNIT as u64;
         let (topic, id) = (Arc::clone(&queue.topic), queue.id);
@@ -323,7 +328,7 @@ impl Replay {
     }
 
     /// The scan has ended: end the queues where it says, on disk too, and find where they begin.
-    fn finish(&mut self, log_min: u64) -> Result<()> {
+    pub fn finish(&mut self, log_min: u64) -> Result<()> {
         self.write_all()?;
         let files = Arc::clone(&self.queues.files);
         for slot in self.queues.slots() {
@@ -352,6 +357,26 @@ impl Replay {
             }
         }
         Ok(())
+    }
+}
+
+/// Apache keeps delivery times and extension addresses in tags codes, which the log doesn't tell.
+fn take_over_tags(old: &QueueFiles, topic: &str, id: i32, run: &mut Run) {
+    let mut place = 0;
+    while place < run.entries.len() {
+        let (index, wanted) = (run.start + (place / UNIT) as u64, (run.entries.len() - place) / UNIT);
+        // What can't be read has nothing to take over.
+        let found = old.read(topic, id, index, wanted as u64).unwrap_or_default();
+        let covered = found.len().max(UNIT).min(run.entries.len() - place);
+        for (new, old) in run.entries[place..place + covered].chunks_exact_mut(UNIT).zip(found.chunks_exact(UNIT)) {
+            if let (Some(expected), Some(found)) = (Entry::read(new), Entry::read(old)) {
+                let is_same = (found.position, found.size) == (expected.position, expected.size);
+                if is_same && tags_fit(topic, found.tags, expected.tags) {
+                    new.copy_from_slice(old);
+                }
+            }
+        }
+        place += covered;
     }
 }
 
@@ -453,7 +478,7 @@ fn first_unused(block: &[u8]) -> Option<usize> {
 }
 
 /// Directories inside `path` with readable names; a missing `path` has none.
-fn directories(path: &Path) -> Result<Vec<(String, PathBuf)>> {
+pub fn directories(path: &Path) -> Result<Vec<(String, PathBuf)>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(path).at("list", path)? {
         let entry = entry.at("list", path)?;

@@ -10,10 +10,12 @@ use pyo3::{
 };
 
 use crate::{
+    check::{told, Told},
     error::{Error, Result},
     get::{self, Got, Request, Run},
     pull,
     record::Message,
+    scrub,
     send::Fixed,
     state::{check_message, Appended, Config, Shared},
 };
@@ -205,6 +207,12 @@ impl Store {
     fn delete_files_below(&self, py: Python<'_>, position: u64) -> Result<Vec<String>> {
         let paths = py.detach(|| self.shared.delete_files_below(position))?;
         Ok(paths.iter().map(|path| path.to_string_lossy().into_owned()).collect())
+    }
+
+    fn scrub(&self, py: Python<'_>, position: u64, bytes_max: u64) -> Result<(u64, Vec<Told>, u64)> {
+        let (next, faults) = py.detach(|| scrub::scrub(&self.shared, position, bytes_max))?;
+        let (list, more) = told(faults);
+        Ok((next, list, more))
     }
 
     fn queues(&self) -> Vec<(String, i32, u64, u64)> {

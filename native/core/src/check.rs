@@ -1,0 +1,166 @@
+//! `LogReader` and `Check` as Python sees them.
+
+use std::{
+    path::PathBuf,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+use pyo3::{prelude::*, types::PyTuple};
+
+use crate::{
+    check_index::IndexCheck,
+    check_queues::QueueCheck,
+    columns,
+    consume_queue::UNIT,
+    error::{value, Result},
+    index_file::Layout,
+    queue_files::QueueFiles,
+    walk::{Faults, Walk, WINDOW},
+};
+
+/// Kind, file, byte, count, expected, found, queue.
+pub type Told = (&'static str, PathBuf, u64, u64, String, String, Option<(String, i32)>);
+
+pub fn told(faults: Faults) -> (Vec<Told>, u64) {
+    let tell = |fault: crate::walk::Fault| {
+        (fault.kind, fault.path, fault.at, fault.count, fault.expected, fault.found, fault.queue)
+    };
+    (faults.list.into_iter().map(tell).collect(), faults.more)
+}
+
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+pub fn check_sizes(log_file_size: u64, queue_file_size: u64) -> Result<()> {
+    if log_file_size < 1024 || queue_file_size == 0 || queue_file_size % UNIT as u64 != 0 {
+        return value(format!("files of {log_file_size} and {queue_file_size} bytes can't be a log's and a queue's"));
+    }
+    Ok(())
+}
+
+/// Queues, their entries, index files, their entries.
+type Counts = (u64, u64, u64, u64);
+type Records<'py> = Vec<Bound<'py, PyTuple>>;
+
+#[pyclass(frozen, module = "rockmq._core")]
+pub struct LogReader {
+    walk: Mutex<Walk>,
+}
+
+#[pymethods]
+impl LogReader {
+    #[new]
+    #[pyo3(signature = (directory, *, file_size))]
+    fn new(directory: PathBuf, file_size: u64) -> Result<Self> {
+        check_sizes(file_size, UNIT as u64)?;
+        Ok(Self { walk: Mutex::new(Walk::new(directory, file_size, WINDOW, true)) })
+    }
+
+    #[pyo3(signature = (position, to, *, bytes_max, topic = None, queue_id = None))]
+    fn read<'py>(
+        &self,
+        py: Python<'py>,
+        position: u64,
+        to: u64,
+        bytes_max: usize,
+        topic: Option<String>,
+        queue_id: Option<i32>,
+    ) -> PyResult<(u64, bool, Records<'py>, Vec<Told>, u64)> {
+        let mut faults = Faults::new();
+        // The bytes of records, which are decoded again with the GIL.
+        let mut kept = Vec::new();
+        let (next, ended) = py.detach(|| -> Result<(u64, bool)> {
+            let mut walk = lock(&self.walk);
+            let (mut at, mut ended) = (position, false);
+            // In small steps, as what matches may be much or little of what is read.
+            while at < to && !ended && kept.len() < bytes_max && at - position < 64 << 20 {
+                let step = walk.step(at, to.min(at + (1 << 20)), &mut faults, |record, _| {
+                    let wanted = topic.as_ref().is_none_or(|topic| topic.as_bytes() == record.topic)
+                        && queue_id.is_none_or(|id| id == record.queue_id);
+                    if wanted {
+                        kept.extend_from_slice(record.bytes);
+                    }
+                    Ok(())
+                })?;
+                (at, ended) = (step.next, step.ended);
+            }
+            Ok((at, ended))
+        })?;
+        let (list, more) = told(faults);
+        Ok((next, ended, columns::records(py, &kept)?, list, more))
+    }
+}
+
+struct Checks {
+    walk: Walk,
+    queues: QueueCheck,
+    index: Option<IndexCheck>,
+    behind: Option<u64>,
+}
+
+#[pyclass(frozen, module = "rockmq._core")]
+pub struct Check {
+    checks: Mutex<Checks>,
+}
+
+#[pymethods]
+impl Check {
+    #[new]
+    #[pyo3(signature = (commit_log, consume_queue, index, *, log_file_size, queue_file_size, index_layout, min, behind))]
+    #[allow(clippy::too_many_arguments)]
+    fn new(
+        commit_log: PathBuf,
+        consume_queue: PathBuf,
+        index: PathBuf,
+        log_file_size: u64,
+        queue_file_size: u64,
+        index_layout: Option<(i32, i32)>,
+        min: u64,
+        behind: Option<u64>,
+    ) -> Result<Self> {
+        check_sizes(log_file_size, queue_file_size)?;
+        let files = QueueFiles { root: consume_queue, file_size: queue_file_size };
+        let log = (commit_log.as_path(), log_file_size);
+        let index = match index_layout {
+            Some((slots, entries)) => Some(IndexCheck::new(&index, Layout::new(slots, entries)?, log, min, behind)?),
+            None => None,
+        };
+        let queues = QueueCheck::new(files, &commit_log, log_file_size, min);
+        let walk = Walk::new(commit_log, log_file_size, WINDOW, true);
+        Ok(Self { checks: Mutex::new(Checks { walk, queues, index, behind }) })
+    }
+
+    fn step(&self, py: Python<'_>, position: u64, to: u64) -> Result<(u64, bool, u64, Vec<Told>, u64)> {
+        py.detach(|| {
+            let mut checks = lock(&self.checks);
+            let Checks { walk, queues, index, .. } = &mut *checks;
+            let mut faults = Faults::new();
+            let step = walk.step(position, to, &mut faults, |record, faults| {
+                queues.put(record, faults);
+                Ok(())
+            })?;
+            if let Some(index) = index {
+                index.step(step.next, &mut faults)?;
+            }
+            let (list, more) = told(faults);
+            Ok((step.next, step.ended, step.records, list, more))
+        })
+    }
+
+    fn finish(&self, py: Python<'_>) -> Result<(Counts, Vec<Told>, u64)> {
+        py.detach(|| {
+            let mut checks = lock(&self.checks);
+            let Checks { queues, index, behind, .. } = &mut *checks;
+            let mut faults = Faults::new();
+            let count = queues.finish(*behind, &mut faults)?;
+            let (mut files, mut entries) = (0, 0);
+            if let Some(index) = index {
+                index.step(u64::MAX >> 1, &mut faults)?;
+                (files, entries) = (index.files, index.entries);
+            }
+            let (list, more) = told(faults);
+            Ok(((count, queues.entries, files, entries), list, more))
+        })
+    }
+}

@@ -1,0 +1,155 @@
+//! Queues and index made anew from the log, in directories of their own; the log is only read.
+//!
+//! What recovery does with the records it finds is done here with all of them, those behind a damage included. Putting the
+//! new directories in the place of the old ones is `exchange`.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+    sync::Mutex,
+};
+
+use pyo3::prelude::*;
+use rustix::fs::{renameat_with, RenameFlags, CWD};
+
+use crate::{
+    check::{check_sizes, lock, told, Told},
+    error::{store, At, Result},
+    index::{key_hashes, next_name},
+    index_file::{IndexFile, Layout},
+    mapped_file::sync_directory,
+    queue_files::QueueFiles,
+    record::Record,
+    recover::Replay,
+    walk::{Faults, Walk, WINDOW},
+};
+
+struct IndexBuild {
+    directory: PathBuf,
+    layout: Layout,
+    name: String,
+    active: Option<IndexFile>,
+    files: u64,
+}
+
+impl IndexBuild {
+    fn put(&mut self, record: &Record<'_>) -> Result<()> {
+        for hash in key_hashes(record) {
+            let full = self.active.take_if(|active| active.is_full());
+            if let Some(full) = &full {
+                full.force()?;
+            }
+            let active = match &mut self.active {
+                Some(active) => active,
+                None => {
+                    let name = next_name(&self.name, full.as_ref().map(|full| full.path.as_path()));
+                    let path = self.directory.join(name);
+                    self.files += 1;
+                    self.active.insert(IndexFile::create(path, self.layout, full.as_ref().map(|full| &full.header))?)
+                }
+            };
+            active.put(hash, record.position, record.store_timestamp)?;
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self) -> Result<()> {
+        self.active.take().map_or(Ok(()), |active| active.force())?;
+        sync_directory(&self.directory)
+    }
+}
+
+struct Work {
+    walk: Walk,
+    replay: Replay,
+    index: Option<IndexBuild>,
+    queue_root: PathBuf,
+}
+
+#[pyclass(frozen, module = "rockmq._core")]
+pub struct Rebuild {
+    work: Mutex<Work>,
+}
+
+#[pymethods]
+impl Rebuild {
+    #[new]
+    #[pyo3(signature = (commit_log, queues, new_queues, new_index, *, log_file_size, queue_file_size, index_layout, name))]
+    #[allow(clippy::too_many_arguments)]
+    fn new(
+        commit_log: PathBuf,
+        queues: PathBuf,
+        new_queues: PathBuf,
+        new_index: PathBuf,
+        log_file_size: u64,
+        queue_file_size: u64,
+        index_layout: Option<(i32, i32)>,
+        name: String,
+    ) -> Result<Self> {
+        check_sizes(log_file_size, queue_file_size)?;
+        fs::create_dir_all(&new_queues).at("create", &new_queues)?;
+        let index = match index_layout {
+            Some((slots, entries)) => {
+                fs::create_dir_all(&new_index).at("create", &new_index)?;
+                let layout = Layout::new(slots, entries)?;
+                Some(IndexBuild { directory: new_index, layout, name, active: None, files: 0 })
+            }
+            None => None,
+        };
+        let old = QueueFiles { root: queues, file_size: queue_file_size };
+        let files = QueueFiles { root: new_queues.clone(), file_size: queue_file_size };
+        let walk = Walk::new(commit_log, log_file_size, WINDOW, true);
+        let work = Work { walk, replay: Replay::new(files, 0, Some(old)), index, queue_root: new_queues };
+        Ok(Self { work: Mutex::new(work) })
+    }
+
+    fn step(&self, py: Python<'_>, position: u64, to: u64) -> Result<(u64, bool, u64, Vec<Told>, u64)> {
+        py.detach(|| {
+            let mut work = lock(&self.work);
+            let Work { walk, replay, index, .. } = &mut *work;
+            let mut faults = Faults::new();
+            let step = walk.step(position, to, &mut faults, |record, _| {
+                index.as_mut().map_or(Ok(()), |index| index.put(record))?;
+                replay.put(record)
+            })?;
+            let (list, more) = told(faults);
+            Ok((step.next, step.ended, step.records, list, more))
+        })
+    }
+
+    fn finish(&self, py: Python<'_>, log_min: u64) -> Result<(u64, u64)> {
+        py.detach(|| {
+            let mut work = lock(&self.work);
+            let Work { replay, index, queue_root, .. } = &mut *work;
+            replay.finish(log_min)?;
+            let forcing = replay.queues.take_unforced();
+            replay.queues.files.force(&forcing)?;
+            sync_directory(queue_root)?;
+            if let Some(index) = index {
+                index.finish()?;
+            }
+            Ok((replay.queues.iter().count() as u64, index.as_ref().map_or(0, |index| index.files)))
+        })
+    }
+}
+
+/// Let two directories of one parent take each other's place.
+#[pyfunction]
+pub fn exchange(py: Python<'_>, one: PathBuf, other: PathBuf) -> Result<()> {
+    py.detach(|| {
+        let Some(parent) = one.parent() else { return store("a root has no place to exchange") };
+        match renameat_with(CWD, &one, CWD, &other, RenameFlags::EXCHANGE) {
+            Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOSYS) => by_turns(&one, &other).at("exchange", &one)?,
+            other => other.map_err(io::Error::from).at("exchange", &one)?,
+        }
+        sync_directory(parent)
+    })
+}
+
+/// Where the file system can't do it at once.
+fn by_turns(one: &Path, other: &Path) -> io::Result<()> {
+    let aside = one.with_extension("aside");
+    fs::rename(one, &aside)?;
+    fs::rename(other, one)?;
+    fs::rename(&aside, other)
+}

@@ -1,0 +1,126 @@
+"""Queues and index made anew from the log, for a store whose broker doesn't run (DefaultMessageStore.recover).
+
+The new directories are made beside the old ones, forced, and put in their place at once; the old ones go last. Whenever it
+is broken off, the store is the old one or the new one, and the next repair clears away what was left over.
+
+The log is only read, unless its torn tail is to be cut: that is what recovery cuts too, the bytes behind the last record
+of the last file when no record follows. A damage with records behind it is never cut: those are put into queues like all.
+"""
+
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+
+from rockmq import _core
+from rockmq.base.errors import ConfigError
+from rockmq.base.files import sync_directory
+from rockmq.store.files import StoreLock
+from rockmq.store.layout import Layout, index_files
+from rockmq.store.verify import STEP_BYTES, Progress, steps
+
+NEW = ".repair"
+"""Behind the name of a directory that is being made, and of the old one after the exchange."""
+TORN = ("torn", "tail")
+
+
+@dataclass
+class Repaired:
+    """What was done. `tail` is (path, byte) of a torn tail, which was cut or not."""
+
+    records: int = 0
+    end: int = 0
+    queues: int = 0
+    index_files: int = 0
+    damaged: "list[_core.Fault]" = field(default_factory=list)
+    tail: tuple[Path, int] | None = None
+    is_cut: bool = False
+
+
+def plan(layout: Layout) -> list[str]:
+    """What `repair` will do, in words."""
+    index = f"{len(index_files(layout.index_directory))} files in {layout.index_directory}"
+    return [
+        f"read the log {layout.commit_log}, {len(layout.log_files)} files from position {layout.log_min} on",
+        f"make {layout.queues} anew",
+        f"make the index anew: {index}" if layout.index_sizes else f"leave the index alone: {index}, sizes unknown",
+    ]
+
+
+def repair(layout: Layout, progress: Progress, *, cut: bool, say: Callable[[str], None]) -> Repaired:
+    """Rebuild; with `cut`, cut a torn tail off the log first. Raises ConfigError when a broker has the store."""
+    lock = StoreLock(layout.root / "lock")
+    try:
+        return _repair(layout, progress, cut=cut, say=say)
+    except _core.StoreError as error:
+        raise ConfigError(f"{layout.root} can't be repaired, and is as it was: {error}") from None
+    finally:
+        lock.release()
+
+
+def _repair(layout: Layout, progress: Progress, *, cut: bool, say: Callable[[str], None]) -> Repaired:
+    pairs = [(layout.queues, beside(layout.queues))]
+    if layout.index_sizes is not None:
+        pairs.append((layout.index_directory, beside(layout.index_directory)))
+    for _, new in pairs:
+        if new.exists():
+            say(f"clearing away {new}, left over from a repair that was broken off")
+            shutil.rmtree(new)
+    now = datetime.now().astimezone()
+    rebuild = _core.Rebuild(
+        str(layout.commit_log),
+        str(layout.queues),
+        str(pairs[0][1]),
+        str(beside(layout.index_directory)),
+        log_file_size=layout.log_file_size,
+        queue_file_size=layout.queue_file_size,
+        index_layout=layout.index_sizes,
+        name=f"{now:%Y%m%d%H%M%S}{now.microsecond // 1000:03d}",
+    )
+    done = _read(rebuild, layout, progress)
+    if done.tail is not None and cut:
+        _cut(done.tail, layout.log_file_size)
+        done.is_cut = True
+        say(f"cut the torn tail of {done.tail[0]} from byte {done.tail[1]} on")
+    done.queues, done.index_files = rebuild.finish(layout.log_min)
+    for old, new in pairs:
+        old.mkdir(exist_ok=True)
+        _core.exchange(str(old), str(new))
+        say(f"put {old} in place, {'queues' if old == layout.queues else 'index'} made from {done.records} records")
+    for _, new in pairs:
+        shutil.rmtree(new)
+    sync_directory(layout.root)
+    return done
+
+
+def beside(directory: Path) -> Path:
+    return directory.with_name(directory.name + NEW)
+
+
+def _read(rebuild: _core.Rebuild, layout: Layout, progress: Progress) -> Repaired:
+    done = Repaired(end=layout.log_min)
+    total = len(layout.log_files) * layout.log_file_size
+    for number, (base, behind) in enumerate(steps(layout, None)):
+        at, ended = base, False
+        while at < behind and not ended:
+            at, ended, records, faults, _ = rebuild.step(at, min(at + STEP_BYTES, behind))
+            if records and done.tail is not None:
+                done.tail = None  # there is more behind it, so it isn't a tail
+            done.records += records
+            done.end = at if records else done.end
+            done.damaged += faults
+            if faults and faults[-1][0] in TORN:
+                done.tail = Path(faults[-1][1]), faults[-1][2]
+            progress(number * layout.log_file_size + at - base, total)
+    return done
+
+
+def _cut(tail: tuple[Path, int], size: int) -> None:
+    """Shortening a file and extending it again makes its end zero without writing, as recovery does."""
+    path, byte = tail
+    with open(path, "r+b") as file:
+        file.truncate(byte)
+        file.truncate(size)
+        os.fsync(file.fileno())

@@ -1,0 +1,85 @@
+"""`rockmq store …` as a user runs it, on stores that are whole, damaged, and in use."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from rockmq.store.files import StoreLock
+from tests.golden.stored import unpack
+from tests.unit.cli.conftest import Command
+
+LOG = "commitlog/00000000000000000000"
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    return unpack(tmp_path / "store")
+
+
+def flip(path: Path, at: int) -> None:
+    with path.open("r+b") as file:
+        file.seek(at)
+        byte = file.read(1)[0]
+        file.seek(at)
+        file.write(bytes([byte ^ 0xFF]))
+
+
+async def test_a_whole_store_has_no_fault(rockmq: Command, store: Path) -> None:
+    ended = await rockmq("store", "verify", str(store))
+    assert ended.code == 0, ended.out + ended.err
+    assert "no fault" in ended.out
+
+
+async def test_a_damage_is_said_with_file_and_byte(rockmq: Command, store: Path) -> None:
+    flip(store / LOG, 100)
+    ended = await rockmq("store", "verify", str(store))
+    assert ended.code == 1
+    assert f"{LOG} byte 0: crc (golden, queue 1)" in ended.out
+    ended = await rockmq("store", "verify", "--json", str(store))
+    assert ended.code == 1
+    assert json.loads(ended.out)["faults"] == {"crc": 1}
+
+
+async def test_what_is_no_store_is_one_line(rockmq: Command, tmp_path: Path) -> None:
+    ended = await rockmq("store", "verify", str(tmp_path))
+    assert ended.code == 1
+    assert ended.err.count("\n") == 1
+    assert "no store" in ended.err
+
+
+async def test_dump_shows_what_was_asked_for(rockmq: Command, store: Path) -> None:
+    ended = await rockmq(
+        "store", "dump", str(store), "--json", "--topic", "golden", "--queue", "1", "--from", "1", "--to", "3"
+    )
+    records = [json.loads(line) for line in ended.out.splitlines()]
+    assert [(record["topic"], record["queueId"], record["queueOffset"]) for record in records] == [
+        ("golden", 1, 1),
+        ("golden", 1, 2),
+    ]
+    ended = await rockmq("store", "dump", str(store), "--json", "--position", "291", "--limit", "1", "--body", "4")
+    (record,) = (json.loads(line) for line in ended.out.splitlines())
+    assert (record["position"], record["body"]) == (291, "new-")
+    ended = await rockmq("store", "dump", str(store), "--queues", "--json", "--topic", "golden", "--limit", "1")
+    assert json.loads(ended.out)["position"] >= 0
+    ended = await rockmq("store", "dump", str(store), "--index", "--json")
+    assert json.loads(ended.out)["entries"] == 79
+
+
+async def test_repair_mends_queues_and_says_what_it_does(rockmq: Command, store: Path) -> None:
+    shutil.rmtree(store / "consumequeue" / "golden")
+    ended = await rockmq("store", "repair", str(store))
+    assert ended.code == 0, ended.out + ended.err
+    assert "going to" in ended.out
+    assert "done: 31 records in 8 queues" in ended.out
+    assert (await rockmq("store", "verify", str(store))).code == 0
+
+
+async def test_repair_refuses_while_a_broker_runs(rockmq: Command, store: Path) -> None:
+    lock = StoreLock(store / "lock")
+    ended = await rockmq("store", "repair", str(store))
+    assert ended.code == 1
+    assert "running" in ended.err
+    assert (await rockmq("store", "verify", str(store))).code == 0
+    lock.release()
