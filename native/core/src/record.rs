@@ -261,7 +261,9 @@ pub fn is_torn(record: &Record<'_>, end: usize, behind: &[u8]) -> bool {
     {
         return true;
     }
-    properties.last() == Some(&0) && is_zero(&behind[..behind.len().min(BLANK_SIZE)])
+    // What stands behind in the next sector may have reached the disk without this one.
+    let same_sector = (SECTOR - end % SECTOR) % SECTOR;
+    properties.last() == Some(&0) && is_zero(&behind[..behind.len().min(BLANK_SIZE).min(same_sector)])
 }
 
 /// Properties that could be taken for torn ones, and so aren't stored.
