@@ -4,6 +4,7 @@ worker -> listener   the descriptor to listen at; then (what, ...) before and af
 listener -> worker   pickled arguments of a load; a byte for each of those
 """
 
+import os
 import pickle
 import socket
 import sys
@@ -32,7 +33,8 @@ def main() -> None:
 
     def tell(*values: object) -> None:
         send(channel, *values)
-        channel.recv(1)
+        if not channel.recv(1):
+            os._exit(1)  # the listener is gone, and no call would be answered
 
     socket.send_fds(channel, [b"x"], [syscalls.listen_to_myself()])
     while (wanted := receive(channel)) is not None:
