@@ -3,12 +3,13 @@
 BIN := .venv/bin
 CARGO := cd native && PATH="$(HOME)/.cargo/bin:$$PATH" PYO3_PYTHON="$(CURDIR)/$(BIN)/python" cargo
 
-.PHONY: help setup setup-checks demo test check format interop bench clean
+.PHONY: help setup setup-checks demo test soak check format interop bench clean
 
 help:
 	@echo "make setup     create .venv, build the native core, install everything (quick when nothing changed)"
 	@echo "make demo      200,000 orders through a server that is killed on the way, into Parquet, reconciled"
 	@echo "make test      checks, Rust tests and the whole Python suite"
+	@echo "make soak      100,000 power cuts, half an hour and more"
 	@echo "make check     ruff, mypy, import contracts, rustfmt, clippy"
 	@echo "make format    let ruff and rustfmt rewrite the source"
 	@echo "make interop   only the tests against unmodified Apache clients and servers (Java and Maven)"
@@ -27,6 +28,9 @@ demo: setup
 test: check
 	$(CARGO) test --quiet
 	$(BIN)/pytest $(ARGS)
+
+soak: setup
+	ROCKMQ_CRASH_IMAGES=100000 $(BIN)/pytest -s tests/crash/test_points.py $(ARGS)
 
 check: setup-checks
 	$(BIN)/ruff check .

@@ -155,9 +155,10 @@ class Store:
         """Append one record as given: (position, size, queue offset, whether the queue is watched).
 
         V2 when the topic is over 127 bytes; host bits of sysFlag are set here. Prepared and rollback records (sysFlag bits
-        0xC = 4 or 12) get queue offset 0 and no queue entry. Properties are stored as given; they may not end in a zero
-        byte, which is how recovery knows a torn record. ValueError names a bad argument, StoreError a file; nothing is
-        appended then. The body's size isn't checked against `max_message_size`, only against the file's.
+        0xC = 4 or 12) get queue offset 0 and no queue entry. Properties are stored as given; they may not begin or end in a
+        zero byte nor hold 16 in a row, which is how recovery knows a torn record. ValueError names a bad argument,
+        StoreError a file; nothing is appended then. The body's size isn't checked against `max_message_size`, only against
+        the file's.
         """
     def append_batch(
         self,

@@ -8,6 +8,7 @@ import struct
 from pathlib import Path
 
 from rockmq.base.errors import ConfigError
+from rockmq.base.files import sync_directory
 
 _held: set[tuple[int, int]] = set()
 """(device, inode) of the lock files this process holds."""
@@ -78,6 +79,8 @@ class AbortMark:
         with open(self._path, "w", encoding="ascii") as mark, contextlib.suppress(OSError):
             # That it stands is what counts, and on a full disk there may be a name but no room for the number.
             os.write(mark.fileno(), b"%d" % os.getpid())
+        # A power cut may not take the name away: the next start would trust what was never forced.
+        sync_directory(self._path.parent)
 
     def clear(self) -> None:
         self._path.unlink(missing_ok=True)

@@ -30,8 +30,6 @@ pub struct CommitLog {
     preparing: bool,
     max: u64,
     flushed: u64,
-    /// A file was created whose directory entry isn't forced yet.
-    directory_dirty: bool,
     flush_failure: Option<String>,
 }
 
@@ -39,7 +37,6 @@ pub struct CommitLog {
 pub struct Unflushed {
     pub target: u64,
     parts: Vec<(Arc<MappedFile>, usize, usize)>,
-    directory: Option<PathBuf>,
 }
 
 impl CommitLog {
@@ -52,7 +49,6 @@ impl CommitLog {
             preparing: false,
             max: 0,
             flushed: 0,
-            directory_dirty: false,
             flush_failure: None,
         }
     }
@@ -144,7 +140,6 @@ impl CommitLog {
                 }
             },
         };
-        self.directory_dirty = true;
         if let Some(last) = self.files.back() {
             let rest = last.size() - last.written();
             // SAFETY: as in `append`; the slice is gone before `publish`.
@@ -187,7 +182,6 @@ impl CommitLog {
         match file {
             Ok(file) if wanted => {
                 self.prepared = Some(Arc::new(file));
-                self.directory_dirty = true;
                 Ok(true)
             }
             Ok(_) => Ok(false),
@@ -215,8 +209,7 @@ impl CommitLog {
                 parts.push((Arc::clone(file), from, file.written()));
             }
         }
-        let directory = std::mem::take(&mut self.directory_dirty).then(|| self.directory.clone());
-        Ok(Some(Unflushed { target: self.max, parts, directory }))
+        Ok(Some(Unflushed { target: self.max, parts }))
     }
 
     /// Note how forcing went.
@@ -228,10 +221,15 @@ impl CommitLog {
         result
     }
 
+    /// Whether `drop_below` would let go of a file.
+    pub fn has_files_below(&self, position: u64) -> bool {
+        self.files.len() > 1 && self.files.front().is_some_and(|file| file.base + self.file_size <= position)
+    }
+
     /// Let go of the files that end at or below `position`, never of the last one.
     pub fn drop_below(&mut self, position: u64) -> Vec<Arc<MappedFile>> {
         let mut dropped = Vec::new();
-        while self.files.len() > 1 && self.files.front().is_some_and(|file| file.base + self.file_size <= position) {
+        while self.has_files_below(position) {
             dropped.extend(self.files.pop_front());
         }
         dropped
@@ -260,11 +258,7 @@ impl CommitLog {
 
 impl Unflushed {
     pub fn force(&self) -> Result<()> {
-        for (file, from, to) in &self.parts {
-            file.sync(*from, *to).at("sync", &file.path)?;
-        }
-        // A record isn't durable before the name of its file is.
-        self.directory.as_deref().map_or(Ok(()), mapped_file::sync_directory)
+        self.parts.iter().try_for_each(|(file, from, to)| file.sync(*from, *to).at("sync", &file.path))
     }
 }
 

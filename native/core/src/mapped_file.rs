@@ -11,7 +11,7 @@
 //! was five times slower to sync. Where the file system can't allocate, sparse it is.
 
 use std::{
-    fs::{File, OpenOptions},
+    fs::{self, File, OpenOptions},
     io,
     path::{Path, PathBuf},
     slice,
@@ -21,7 +21,7 @@ use std::{
 use memmap2::{Advice, MmapOptions, MmapRaw};
 use rustix::fs::{fallocate, FallocateFlags};
 
-use crate::error::{At, Result};
+use crate::error::{At, Error, Result};
 
 /// The unit in which the kernel keeps files in memory.
 pub const PAGE: usize = 4096;
@@ -38,12 +38,14 @@ pub struct MappedFile {
 
 impl MappedFile {
     /// Map the file at `base`, making it if it isn't there. Harmless when two threads do it for the same file: both get the
-    /// same bytes.
+    /// same bytes. Name and length are forced, so that a power cut leaves neither a gap before a later file nor a file that
+    /// is too short before one that is used.
     pub fn create(directory: &Path, base: u64, size: u64) -> Result<Self> {
         let path = path(directory, base);
         let file =
             OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path).at("create", &path)?;
         allocate(&file, size).at("allocate", &path)?;
+        file.sync_all().at("sync", &path).and_then(|()| sync_directory(directory)).map_err(Error::of_sync)?;
         Self::map(file, path, base, 0)
     }
 
@@ -194,4 +196,15 @@ pub fn base_of(name: &str) -> Option<u64> {
 /// Make a directory's entries as durable as the files they name.
 pub fn sync_directory(directory: &Path) -> Result<()> {
     File::open(directory).and_then(|file| file.sync_all()).at("sync", directory)
+}
+
+/// Make a directory, with those above it, so that a power cut doesn't take it away with what is in it.
+pub fn create_directory(directory: &Path) -> Result<()> {
+    let parent = directory.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    if !parent.is_dir() {
+        create_directory(parent)?;
+    }
+    fs::create_dir_all(directory).at("create", directory)?;
+    // Even if it was there: its maker may have been killed at this point.
+    sync_directory(parent)
 }

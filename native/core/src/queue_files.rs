@@ -156,10 +156,12 @@ impl QueueFiles {
         if !directory.exists() {
             return Ok(());
         }
-        for base in self.list(&directory)? {
+        // The last one first: what a crash leaves begins where the queue began.
+        for &base in self.list(&directory)?.iter().rev() {
             let path = mapped_file::path(&directory, base);
             fs::remove_file(&path).at("delete", &path)?;
         }
+        sync_directory(&directory)?;
         let _ = fs::remove_dir(&directory);
         Ok(())
     }

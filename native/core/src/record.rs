@@ -35,6 +35,11 @@ pub const TRANSACTION_ROLLBACK: i32 = 12;
 /// Need-unwrap and inner-batch: one record that is many messages, which only batch queues can count.
 pub const INNER_BATCH: i32 = 0xC0;
 
+/// What a disk writes as a whole.
+const SECTOR: usize = 512;
+/// As many zeros in a row aren't taken in properties.
+const ZEROS_MAX: usize = 16;
+
 const SYS_FLAG_AT: usize = 36;
 const BORN_HOST_AT: usize = 48;
 /// All fields of fixed width in V1, hosts apart.
@@ -253,16 +258,34 @@ pub fn find_in(data: &[u8], position: u64, rest: usize, check_crc: bool) -> Foun
     }
 }
 
-/// Whether a record with nothing behind it looks as if its last page never reached the disk. The CRC covers the body only;
-/// a crash that loses the page with the end of the properties leaves zeros there, which no peer writes.
-pub fn is_torn(record: &Record<'_>, behind: &[u8]) -> bool {
-    let ends_in_zero = is_zero_ended(record.properties) || record.topic.contains(&0);
-    ends_in_zero && behind.iter().take(BLANK_SIZE).all(|&byte| byte == 0)
+/// Whether a record that ends at `end` of its file looks as if a part of it never reached the disk. The CRC covers the body
+/// only. Of topic and properties a crash may leave zeros, from any byte on (the kernel may have written the page while it was
+/// being filled) up to where a sector ends, or the record. `is_like_torn` sees to it that nobody's message looks so.
+pub fn is_torn(record: &Record<'_>, end: usize, behind: &[u8]) -> bool {
+    let (topic, properties) = (record.topic, record.properties);
+    let begin = end - properties.len();
+    let mut boundaries = ((begin / SECTOR + 1) * SECTOR..=end).step_by(SECTOR);
+    if topic.contains(&0)
+        || boundaries.any(|at| is_zero(&properties[(at - begin).saturating_sub(ZEROS_MAX)..at - begin]))
+    {
+        return true;
+    }
+    // What stands behind in the next sector may have reached the disk without this one.
+    let same_sector = (SECTOR - end % SECTOR) % SECTOR;
+    properties.last() == Some(&0) && is_zero(&behind[..behind.len().min(BLANK_SIZE).min(same_sector)])
 }
 
 /// Properties that could be taken for torn ones, and so aren't stored.
-pub fn is_zero_ended(properties: &[u8]) -> bool {
-    properties.last() == Some(&0)
+pub fn is_like_torn(properties: &[u8]) -> bool {
+    // Zeros are rare.
+    properties.contains(&0)
+        && (properties.first() == Some(&0)
+            || properties.last() == Some(&0)
+            || properties.windows(ZEROS_MAX).any(is_zero))
+}
+
+fn is_zero(bytes: &[u8]) -> bool {
+    bytes.iter().all(|&byte| byte == 0)
 }
 
 /// The store timestamp of the record at the start of `data`, which need not be there with its body.
@@ -347,7 +370,7 @@ impl<'r> Reader<'r> {
         let body_size = self.int().and_then(|size| usize::try_from(size).ok()).ok_or("body length")?;
         let body = self.bytes(body_size).ok_or("body")?;
         let properties_size = self.short().and_then(|size| usize::try_from(size).ok()).ok_or("properties length")?;
-        let properties = self.bytes(properties_size).filter(|text| !is_zero_ended(text)).ok_or("properties")?;
+        let properties = self.bytes(properties_size).filter(|text| !is_like_torn(text)).ok_or("properties")?;
         Ok(Inner { flag, body, properties })
     }
 }

@@ -19,7 +19,7 @@ use std::{
 };
 
 use rustix::{
-    fs::{seek, SeekFrom},
+    fs::{fallocate, seek, FallocateFlags, SeekFrom},
     io::Errno,
 };
 
@@ -30,7 +30,7 @@ use crate::{
     error::{value, At, Result},
     mapped_file::{self, allocate, MappedFile},
     queue_files::QueueFiles,
-    record::{self, Found},
+    record::{self, Found, BLANK_SIZE},
     state::Config,
 };
 
@@ -38,6 +38,8 @@ use crate::{
 const RUNS_MAX: usize = 64 << 20;
 /// Bytes read at a time where a file is searched.
 const BLOCK: usize = 4096 / UNIT * UNIT;
+/// Bytes looked at, or written, at a time where a file is to be zero.
+const ZEROS: usize = 64 << 10;
 /// Indexes over this have no place in a file.
 pub const INDEX_MAX: i64 = i64::MAX / (4 * UNIT as i64);
 
@@ -60,6 +62,7 @@ pub fn recover(config: &Config, start: u64, check_crc: bool) -> Result<Recovered
     replay.load()?;
 
     let mut files = VecDeque::new();
+    let mut behind = Vec::new();
     let mut scan = Scan { end: start, records: 0, last_timestamp: 0, ended: false };
     for &base in &bases {
         let mut file = MappedFile::open(&config.commit_log, base, config.log_file_size as usize)?;
@@ -73,10 +76,15 @@ pub fn recover(config: &Config, start: u64, check_crc: bool) -> Result<Recovered
                 file.sync(0, file.size()).at("sync", &file.path)?;
             }
         } else if scan.ended {
-            fs::remove_file(&file.path).at("delete", &file.path)?;
+            behind.push(file.path);
             continue;
         }
         files.push_back(Arc::new(file));
+    }
+    // The last one first, each forced before the next: a crash on the way may leave no gap.
+    for path in behind.iter().rev() {
+        fs::remove_file(path).at("delete", path)?;
+        mapped_file::sync_directory(&config.commit_log)?;
     }
     mapped_file::sync_directory(&config.commit_log)?;
     replay.finish(bases.first().copied().unwrap_or(0))?;
@@ -94,16 +102,30 @@ pub fn first_timestamp(directory: &Path, base: u64) -> Result<i64> {
     let path = mapped_file::path(directory, base);
     let file = File::open(&path).at("open", &path)?;
     let mut head = [0; 128];
+    let read = read_full(&file, &mut head).at("read", &path)?;
+    let size = record::int_at(&head, 0).filter(|&size| size > 0).unwrap_or(0) as usize;
+    if !record::is_record(&head[..read], size, base) || size as u64 > file.metadata().at("look at", &path)?.len() {
+        return Ok(-1);
+    }
+    // Of a torn record the time may be zero, or half a time: so old that recovery would begin behind what it has to check.
+    let mut data = vec![0; size + BLANK_SIZE];
+    let read = read_full(&file, &mut data).at("read", &path)?;
+    match record::find(&data[..read], base, true) {
+        Found::Record(record) if !record::is_torn(&record, size, &data[size..read]) => Ok(record.store_timestamp),
+        _ => Ok(-1),
+    }
+}
+
+/// Read from the file's beginning, as much as there is.
+fn read_full(file: &File, bytes: &mut [u8]) -> io::Result<usize> {
     let mut read = 0;
-    while read < head.len() {
-        match file.read_at(&mut head[read..], read as u64).at("read", &path)? {
+    while read < bytes.len() {
+        match file.read_at(&mut bytes[read..], read as u64)? {
             0 => break,
             size => read += size,
         }
     }
-    let size = record::int_at(&head, 0).filter(|&size| size > 0).unwrap_or(0) as usize;
-    let timestamp = record::store_timestamp(&head[..read]).filter(|_| record::is_record(&head[..read], size, base));
-    Ok(timestamp.unwrap_or(-1))
+    Ok(read)
 }
 
 struct Scan {
@@ -120,7 +142,7 @@ impl Scan {
         loop {
             let data = file.read(at);
             match record::find(data, file.base + at as u64, check_crc) {
-                Found::Record(record) if record::is_torn(&record, &data[record.size..]) => {
+                Found::Record(record) if record::is_torn(&record, at + record.size, &data[record.size..]) => {
                     self.ended = true;
                     break;
                 }
@@ -159,18 +181,29 @@ fn end_file(config: &Config, file: MappedFile, end: u64) -> Result<MappedFile> {
     MappedFile::open(&config.commit_log, base, written as usize)
 }
 
-/// Make everything from `from` on zero. Shortening a file and extending it again does that without writing.
-fn wipe(file: &File, from: u64, size: u64) -> io::Result<()> {
-    if !is_zero(file, from, size)? {
-        file.set_len(from)?;
-        file.set_len(size)?;
+/// Make everything from `from` on zero; whether it wasn't. A hole does that without writing; shortening the file and
+/// extending it again would too, but a crash in between leaves a file of a length that keeps the store from opening.
+fn wipe(file: &File, from: u64, size: u64) -> io::Result<bool> {
+    if is_zero(file, from, size)? {
+        return Ok(false);
     }
-    Ok(())
+    let made = match fallocate(file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, from, size - from) {
+        Err(Errno::OPNOTSUPP | Errno::NOSYS) => write_zeros(file, from, size),
+        other => Ok(other?),
+    };
+    made.map(|()| true)
+}
+
+fn write_zeros(file: &File, from: u64, size: u64) -> io::Result<()> {
+    let block = vec![0; ZEROS];
+    (from..size)
+        .step_by(ZEROS)
+        .try_for_each(|at| file.write_all_at(&block[..(size - at).min(ZEROS as u64) as usize], at))
 }
 
 pub fn is_zero(file: &File, from: u64, size: u64) -> io::Result<bool> {
     let mut at = from;
-    let mut block = vec![0; 64 << 10];
+    let mut block = vec![0; ZEROS];
     while at < size {
         // Most files are sparse behind their end, and holes needn't be read.
         at = match seek(file, SeekFrom::Data(at)) {
@@ -292,11 +325,10 @@ impl Replay {
         let per_file = files.file_size / UNIT as u64;
         let (topic, id) = (Arc::clone(&queue.topic), queue.id);
         let file_start = run.start - run.start % per_file;
-        let mut first = queue.min;
+        let (mut first, mut filled) = (queue.min, run.start);
         // A queue without files, one whose files are too far behind to fill the gap, or one whose first file is gone:
         // in each case the run's file begins with entries that were never there.
         let apart = !queue.exists || run.start > queue.next.saturating_add(per_file) || run.start < first;
-        let mut unforced = None;
         if apart {
             if run.start >= first && queue.exists {
                 files.delete_all(&topic, id)?;
@@ -305,24 +337,25 @@ impl Replay {
                 first = file_start;
             }
             first = first.min(file_start);
-            unforced = self.fill(&files, (&topic, id), file_start, run.start)?;
+            self.fill(&files, (&topic, id), file_start, run.start)?;
         } else if run.start > queue.next {
-            unforced = self.fill(&files, (&topic, id), queue.next, run.start)?;
+            filled = queue.next;
+            self.fill(&files, (&topic, id), queue.next, run.start)?;
         }
-        let changed = merge(&files, &topic, id, run.start, &run.entries)?;
+        merge(&files, &topic, id, run.start, &run.entries)?;
         let end = run.start + (run.entries.len() / UNIT) as u64;
         self.set_end(slot, end);
         if let Some(queue) = self.queues.queue_mut(slot) {
             (queue.exists, queue.min) = (true, first);
         }
-        if let Some(from) = unforced.into_iter().chain(changed).min() {
-            self.queues.set_unforced(slot, from);
-        }
+        // What was there already may be so in the page cache only, the name of its file too, which a kill leaves. From the
+        // beginning of the file on, because that is what makes names be forced.
+        self.queues.set_unforced(slot, filled.min(file_start) / per_file * per_file);
         Ok(())
     }
 
-    /// Give the holes among the entries from..to pre-blank entries; the first index that was changed.
-    fn fill(&self, files: &QueueFiles, (topic, id): (&str, i32), from: u64, to: u64) -> Result<Option<u64>> {
+    /// Give the holes among the entries from..to pre-blank entries.
+    fn fill(&self, files: &QueueFiles, (topic, id): (&str, i32), from: u64, to: u64) -> Result<()> {
         let blanks = Entry::BLANK.bytes().repeat((to - from) as usize);
         change(files, topic, id, from, &blanks, |old, _| old.is_used() && (old.position as u64) < self.start.max(1))
     }
@@ -380,8 +413,8 @@ fn take_over_tags(old: &QueueFiles, topic: &str, id: i32, run: &mut Run) {
     }
 }
 
-/// Write the entries that aren't there yet; the first index that was changed.
-fn merge(files: &QueueFiles, topic: &str, id: i32, start: u64, entries: &[u8]) -> Result<Option<u64>> {
+/// Write the entries that aren't there yet.
+fn merge(files: &QueueFiles, topic: &str, id: i32, start: u64, entries: &[u8]) -> Result<()> {
     change(files, topic, id, start, entries, |old, new| (old.position, old.size) == (new.position, new.size))
 }
 
@@ -392,7 +425,7 @@ fn change(
     start: u64,
     entries: &[u8],
     keep: impl Fn(Entry, Entry) -> bool,
-) -> Result<Option<u64>> {
+) -> Result<()> {
     let mut merged = entries.to_vec();
     let mut changed = None;
     let mut at = start;
@@ -413,24 +446,29 @@ fn change(
         }
         at += covered as u64;
     }
-    if let Some(first) = changed {
-        files.write(topic, id, first, &merged[(first - start) as usize * UNIT..])?;
-    }
-    Ok(changed)
+    changed.map_or(Ok(()), |first| files.write(topic, id, first, &merged[(first - start) as usize * UNIT..]))
 }
 
-/// Zero the entries from `next` on and delete the files behind.
+/// Zero the entries from `next` on and delete the files behind, the last one first, for good: once the checkpoint has gone
+/// on, a queue is believed what it says of the log before.
 fn end_queue(files: &QueueFiles, topic: &str, id: i32, next: u64) -> Result<()> {
     let directory = files.directory(topic, id);
     let end = next * UNIT as u64;
-    for base in files.list(&directory)? {
+    let mut deleted = false;
+    for &base in files.list(&directory)?.iter().rev() {
         let path = mapped_file::path(&directory, base);
         if base > end {
             fs::remove_file(&path).at("delete", &path)?;
+            deleted = true;
         } else if base + files.file_size > end {
             let file = OpenOptions::new().read(true).write(true).open(&path).at("open", &path)?;
-            wipe(&file, end - base, files.file_size).at("wipe the end of", &path)?;
+            if wipe(&file, end - base, files.file_size).at("wipe the end of", &path)? {
+                file.sync_data().at("sync", &path)?;
+            }
         }
+    }
+    if deleted {
+        mapped_file::sync_directory(&directory)?;
     }
     Ok(())
 }

@@ -72,6 +72,7 @@ impl<'h> Send<'h> {
             && !self.topic.starts_with(b"%RETRY%")
             && !self.topic.starts_with(b"%DLQ%")
             && std::str::from_utf8(self.properties).is_ok()
+            && !record::is_like_torn(self.properties)
     }
 }
 

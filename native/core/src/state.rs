@@ -16,7 +16,7 @@ use crate::{
     commit_log::CommitLog,
     consume_queue::{usable_name, Entry, Job, Ordinary, Queues, UNIT},
     error::{store, value, At, Error, Result},
-    mapped_file::{sync_directory, MappedFile},
+    mapped_file::{create_directory, sync_directory, MappedFile},
     properties::{self, Keys},
     queue_files::QueueFiles,
     recent_keys::RecentKeys,
@@ -187,8 +187,8 @@ pub struct Shared {
 impl Shared {
     pub fn open(config: Config) -> Result<Self> {
         check(&config)?;
-        fs::create_dir_all(&config.commit_log).at("create", &config.commit_log)?;
-        fs::create_dir_all(&config.consume_queue).at("create", &config.consume_queue)?;
+        create_directory(&config.commit_log)?;
+        create_directory(&config.consume_queue)?;
         crate::commit_log::list(&config.commit_log, config.log_file_size)?;
         let files = QueueFiles { root: config.consume_queue.clone(), file_size: config.queue_file_size };
         let state = State {
@@ -368,10 +368,16 @@ impl Shared {
     }
 
     pub fn delete_files_below(&self, position: u64) -> Result<Vec<PathBuf>> {
-        let dropped = self.state().log.drop_below(position);
-        if dropped.is_empty() {
+        if !self.state().log.has_files_below(position) {
             return Ok(Vec::new());
         }
+        // A queue goes on at its own offset even if all of its records are deleted, which then only its files can tell.
+        // Without room for them, what is deleted here may be the only way to get some.
+        match self.flush_queues(true) {
+            Ok(_) | Err(Error::Full(_)) => {}
+            Err(error) => return Err(error),
+        }
+        let dropped = self.state().log.drop_below(position);
         let mut paths = Vec::new();
         for (number, file) in dropped.iter().enumerate() {
             let removed = fs::remove_file(&file.path).at("delete", &file.path);
@@ -380,9 +386,12 @@ impl Shared {
                 removed?;
             }
             paths.push(file.path.clone());
+            // Forced before the file behind it is deleted: a power cut may leave no gap either.
+            if let Err(error) = sync_directory(&self.config.commit_log) {
+                self.state().log.take_back(&dropped[number + 1..]);
+                return Err(error.of_sync());
+            }
         }
-        // Forced before anything behind them can be deleted: a power cut may leave no gap either.
-        sync_directory(&self.config.commit_log).map_err(Error::of_sync)?;
         let (min, slots, files) = {
             let state = self.state();
             (state.log.min(), state.queues.slots(), Arc::clone(&state.queues.files))
@@ -461,8 +470,8 @@ pub fn check_message(topic: &str, queue_id: i32, properties: &[u8], born_host: &
     if properties.len() > properties::SIZE_MAX {
         return value(format!("properties have {} bytes, over {}", properties.len(), properties::SIZE_MAX));
     }
-    if record::is_zero_ended(properties) {
-        return value("properties end in a zero byte, as if torn by a crash");
+    if record::is_like_torn(properties) {
+        return value("properties begin or end in a zero byte or hold 16 in a row, as if torn by a crash");
     }
     check_host("born_host", born_host)
 }

@@ -110,7 +110,9 @@ impl Walk {
             let rest = (end - step.next) as usize;
             let data = self.window.record(&path, base, step.next, rest)?;
             match record::find_in(data, step.next, rest, false) {
-                Found::Record(record) if record::is_torn(&record, &data[record.size..]) => {
+                Found::Record(record)
+                    if record::is_torn(&record, (step.next - base) as usize + record.size, &data[record.size..]) =>
+                {
                     faults.push(fault(
                         "torn",
                         &path,

@@ -442,3 +442,37 @@ def test_hostile_files_do_no_harm(tmp_path_factory: pytest.TempPathFactory, data
     stores.append(store, record(0))
     store.close()
     assert log.records
+
+
+def test_a_torn_first_record_has_no_time(tmp_path: Path) -> None:
+    """Its time may be zero or half a time, so old that recovery would begin behind what it has to check."""
+    written(tmp_path / "a", 60, flushed=60)
+    path = stores.copied(tmp_path / "a", tmp_path / "b")
+    base = opened(path).files()[-1][0]
+    overwrite(path, base + 56, bytes(8))
+    assert opened(path).files()[-1] == (base, 0)
+    overwrite(path, base + 56, bytes(300))
+    assert opened(path).files()[-1] == (base, -1)
+
+
+def test_properties_with_a_lost_sector_end_the_log(tmp_path: Path) -> None:
+    long = record(1, properties=b"a\x01" + b"n" * 1400 + b"\x02")
+    store, log = opened(tmp_path / "a"), Log(FILE)
+    store.recover(0, True)
+    for one in (record(0), long, record(2)):
+        stores.append(store, log.append(one)[0])
+    path = stores.copied(tmp_path / "a", tmp_path / "b")
+    torn = log.records[1]
+    sector = torn.end // SECTOR * SECTOR
+    for start, size in ((sector - SECTOR, SECTOR), (sector - 20, 20)):
+        path = stores.copied(tmp_path / "a", tmp_path / "b")
+        overwrite(path, start, bytes(size))
+        check(path, log.truncated(1))
+
+
+def test_files_behind_the_end_go_without_leaving_a_gap(tmp_path: Path) -> None:
+    """And what is wiped keeps its length: a crash within a recovery leaves a store that opens."""
+    log = written(tmp_path / "a", 60, flushed=60)
+    path = stores.copied(tmp_path / "a", tmp_path / "b")
+    overwrite(path, log.records[3].position + 90, b"torn")
+    check(path, log.truncated(3))

@@ -365,7 +365,7 @@ def test_arguments_are_checked(tmp_path: Path, store: Store) -> None:
         stores.append(store, Record("T", -1, b"", b""))
     with pytest.raises(ValueError, match="properties have 32768"):
         stores.append(store, Record("T", 0, b"", b"x" * 32_768))
-    with pytest.raises(ValueError, match="end in a zero byte"):
+    with pytest.raises(ValueError, match="begin or end in a zero byte"):
         stores.append(store, Record("T", 0, b"", b"a\x01b\0"))
     with pytest.raises(ValueError, match="born_host"):
         stores.append(store, Record("T", 0, b"", b"", born_host=b""))

@@ -1,0 +1,142 @@
+"""Recovers an image with the code of a start, and compares what is there with what has to be."""
+
+import random
+from pathlib import Path
+from typing import NamedTuple
+
+from rockmq import _core
+from tests.crash.points import load
+from tests.crash.points.history import History, Placed
+from tests.support import model
+from tests.unit.core import stores
+
+
+class Fault(Exception):
+    """The store has lost, invented or misplaced something."""
+
+
+class Kept(NamedTuple):
+    count: int
+    end: int
+    log_min: int
+
+
+def require(holds: bool, text: str) -> None:
+    if not holds:
+        raise Fault(text)
+
+
+def check(root: Path, history: History, choice: random.Random) -> Kept:
+    """Recover the image in `root`, write on, and open it again."""
+    up = start(root, "the image")
+    kept = compare(up.store, history, scanned=(up.start, up.seen))
+    check_index(up, history.records[: kept.count], kept, choice)
+    if choice.random() < 0.3:
+        after = history.copy()
+        after.cut(*kept)
+        write_on(root, up, after, choice)
+    return kept
+
+
+def start(root: Path, what: str) -> load.Started:
+    try:
+        return load.start(root)
+    except (_core.StoreError, OSError, ValueError) as error:
+        raise Fault(f"{what} can't be opened: {error}") from error
+
+
+def compare(store: _core.Store, history: History, scanned: tuple[int, int] | None = None) -> Kept:
+    end, log_min = store.max_position, store.min_position
+    low, high = history.min_low, history.min_high
+    require(low <= log_min <= high or log_min == end, f"the log begins at {log_min}, not within {low} … {high}")
+    records = history.records
+    count = next((at for at, one in enumerate(records) if one.position >= end), len(records))
+    acknowledged = sum(one.position < history.acknowledged for one in records)
+    for number, one in enumerate(records[:count]):
+        if one.position >= log_min:
+            found = store.read(one.position)
+            state = "acknowledged" if number < acknowledged else "not acknowledged"
+            require(found is not None, f"{_name(one)} ({state}) isn't there; the log is {log_min} … {end}")
+            require(found == one.data, f"{_name(one)} ({state}) is there with other bytes: {_difference(found, one.data)}")
+    require(
+        count >= acknowledged,
+        f"the log ends at {end} with {count} records, and {acknowledged} were acknowledged, below {history.acknowledged}",
+    )
+    ends = history.ends(count)
+    require(end in ends or end == history.end, f"the log ends at {end}, not at one of {sorted(ends)}")
+    require(store.flushed_position == end, f"what was recovered is flushed up to {store.flushed_position}, not {end}")
+    if scanned is not None:
+        expected = sum(one.position >= scanned[0] for one in records[:count])
+        require(scanned[1] == expected, f"{scanned[1]} records were seen from {scanned[0]} on, not {expected}")
+    compare_queues(store, records[:count], log_min, end)
+    return Kept(count, end, log_min)
+
+
+def compare_queues(store: _core.Store, records: list[Placed], log_min: int, end: int) -> None:
+    queues: dict[tuple[str, int], list[Placed]] = {}
+    for one in records:
+        if one.is_queued:
+            queues.setdefault(one.queue, []).append(one)
+    bounds = {(topic, queue_id): (low, high) for topic, queue_id, low, high in store.queues()}
+    for queue, placed in queues.items():
+        there = [one for one in placed if one.position >= log_min]
+        name = f"queue {queue[0][:10]}/{queue[1]}"
+        wanted = (len(placed) - len(there), len(placed))
+        # A queue whose messages are all deleted still knows its next offset.
+        require(bounds.get(queue) == wanted, f"{name} is {bounds.get(queue)}, not {wanted}")
+        if not there:
+            continue
+        got = store.get(*queue, wanted[0], 10_000, 1 << 30, end, None)
+        found = stores.joined(got[5])
+        data = b"".join(one.data for one in there)
+        require(found == data, f"{name} gives other messages: {_difference(found, data)}")
+        for one in there[:: max(1, len(there) // 4)]:
+            by_tag = store.get(*queue, one.queue_offset, 1, 1, end, [one.tags_code])
+            require(by_tag[4] == 1, f"{_name(one)} isn't found by its tag: {by_tag[:5]}")
+    extra = bounds.keys() - queues.keys()
+    require(all(bounds[queue][0] == bounds[queue][1] for queue in extra), f"queues that never were: {extra}")
+
+
+def check_index(up: load.Started, records: list[Placed], kept: Kept, choice: random.Random) -> None:
+    try:
+        up.index.catch_up(kept.end, 1 << 30, load.index_name(up.checkpoint.index + 1))
+    except _core.StoreError as error:
+        raise Fault(f"the index can't be completed: {error}") from error
+    there = [one for one in records if one.position >= kept.log_min and one.sys_flag & 12 != 12]
+    for one in {*choice.sample(there, min(6, len(there))), *there[-3:]}:
+        for key in one.keys:
+            found, _, _ = up.index.find(one.topic, key, is_tag=False, count_max=1000, begin=0, end=1 << 60)
+            number = model.java_hash(f"{one.topic}#{key}")
+            wanted = [each.position for each in there if number in each.key_hashes]
+            found = sorted(position for position in found if position >= kept.log_min)
+            require(found == wanted, f"key {key} of {_name(one)} leads to {found}, not {wanted}")
+
+
+def write_on(root: Path, up: load.Started, history: History, choice: random.Random) -> None:
+    """Append, flush, and open once more, in order or not: still all there."""
+    for number in range(choice.randint(1, 3)):
+        one = load.record(choice, 900_000 + number, load.FIRST_TIME + 10**9)
+        [placed] = history.append([one])
+        position, _, offset, _ = stores.append(up.store, one)
+        at = (placed.position, placed.queue_offset)
+        require((position, offset) == at, f"the next record went to position and offset {(position, offset)}, not {at}")
+    history.acknowledged = up.store.flush()
+    if choice.random() < 0.5:
+        up.index.close()
+        up.store.close()
+        up.abort.clear()
+    del up
+    again = start(root, "the store that wrote on")
+    compare(again.store, history)
+
+
+def _name(one: Placed) -> str:
+    return (
+        f"record {one.flag} at {one.position} ({one.size} bytes, {one.topic[:10]}/{one.queue_id} offset {one.queue_offset})"
+    )
+
+
+def _difference(found: bytes | None, wanted: bytes) -> str:
+    found = found or b""
+    at = next((at for at, (a, b) in enumerate(zip(found, wanted, strict=False)) if a != b), min(len(found), len(wanted)))
+    return f"{len(found)} bytes, not {len(wanted)}; from byte {at} on {found[at : at + 24]!r}, not {wanted[at : at + 24]!r}"

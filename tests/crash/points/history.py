@@ -1,0 +1,87 @@
+"""What was appended to a store and what it acknowledged, as its log and queues have to tell it."""
+
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+from tests.support.model import BLANK, Record, java_hash, parse
+
+BLANK_SIZE = 8
+QueueKey = tuple[str, int]
+
+
+class Placed(Record):
+    """A record with its offset and position; what is derived from it is kept."""
+
+    @cached_property
+    def data(self) -> bytes:
+        return self.encode()
+
+    @property
+    def size(self) -> int:
+        return len(self.data)
+
+    @property
+    def queue(self) -> QueueKey:
+        return self.topic, self.queue_id
+
+    @cached_property
+    def keys(self) -> list[str]:
+        properties = parse(self.properties)
+        return [properties["UNIQ_KEY"], *properties.get("KEYS", "").split()]
+
+    @cached_property
+    def key_hashes(self) -> set[int]:
+        return {java_hash(f"{self.topic}#{key}") for key in self.keys}
+
+
+@dataclass
+class History:
+    """`acknowledged` is a position: what is below must survive. The log begins at one of `min_low` … `min_high`."""
+
+    file_size: int
+    records: list[Placed] = field(default_factory=list)
+    end: int = 0
+    acknowledged: int = 0
+    min_low: int = 0
+    min_high: int = 0
+    _next: Counter[QueueKey] = field(default_factory=Counter)
+
+    def append(self, records: list[Record]) -> list[Placed]:
+        """Records that are about to be appended together."""
+        size = sum(record.size for record in records)
+        if size + BLANK_SIZE > self.file_size - self.end % self.file_size:
+            self.end += -self.end % self.file_size or self.file_size * bool(self.end and not self._fits(size))
+        placed = []
+        for record in records:
+            key = record.topic, record.queue_id
+            offset = self._next[key] if record.is_queued else 0
+            self._next[key] += record.is_queued
+            placed.append(Placed(**{**record.__dict__, "queue_offset": offset, "position": self.end}))
+            self.end += placed[-1].size
+        self.records += placed
+        return placed
+
+    def _fits(self, size: int) -> bool:
+        return size + BLANK_SIZE <= self.file_size
+
+    def copy(self) -> "History":
+        return replace(self, records=list(self.records), _next=Counter(self._next))
+
+    def cut(self, count: int, end: int, log_min: int) -> None:
+        """A recovery has kept the first `count` records, and from now on they may be seen by everybody."""
+        for record in self.records[count:]:
+            self._next[record.queue] -= record.is_queued
+        del self.records[count:]
+        self.end = self.acknowledged = end
+        self.min_low = self.min_high = log_min
+
+    def ends(self, count: int) -> set[int]:
+        """Where a log with the first `count` records may end: behind the last one, or behind the blank that follows."""
+        end = self.records[count - 1].position + self.records[count - 1].size if count else 0
+        return {end, -(-end // self.file_size) * self.file_size}
+
+
+def blank(size: int) -> bytes:
+    """What the rest of a file starts with."""
+    return size.to_bytes(4, "big") + BLANK.to_bytes(4, "big", signed=True)

@@ -1,0 +1,203 @@
+"""What a store is made to do, from a seed: appends and batches, flushes, upkeep, stops and kills.
+
+Runs in the worker. Whoever listens is told beforehand what is going to be appended, and afterwards what was acknowledged.
+"""
+
+import gc
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from rockmq import _core
+from rockmq.store.checkpoint import Checkpoint
+from rockmq.store.files import AbortMark
+from tests.support.model import Record, batch
+from tests.unit.core import stores
+
+LOG_FILE, QUEUE_FILE = 8 << 10, 20 * 12
+INDEX_SLOTS, INDEX_ENTRIES = 7, 40
+TOPICS, QUEUES = ("orders", "T" * 130), 2
+OPERATIONS = 45
+FIRST_TIME = 1_700_000_000_000
+
+Tell = Callable[..., None]
+
+
+def opened(root: Path) -> _core.Store:
+    return stores.opened(root, log_file_size=LOG_FILE, queue_file_size=QUEUE_FILE)
+
+
+def index_of(store: _core.Store, root: Path, trusted_until: int | None) -> _core.Index:
+    return _core.Index(store, str(root / "index"), slots=INDEX_SLOTS, entries=INDEX_ENTRIES, trusted_until=trusted_until)
+
+
+def index_name(now: int) -> str:
+    return f"{now:017}"
+
+
+@dataclass
+class Started:
+    store: _core.Store
+    index: _core.Index
+    abort: AbortMark
+    checkpoint: Checkpoint
+    start: int
+    end: int
+    seen: int
+
+
+def start(root: Path) -> Started:
+    """As `MessageStore` opens a store, by the same rule where to begin."""
+    abort = AbortMark(root / "abort")
+    checkpoint = Checkpoint.load(root / "checkpoint")
+    store = opened(root)
+    bound = checkpoint.safe if abort.was_there else None
+    files = store.files()
+    begin = files[0][0] if files else 0
+    for position, stored in reversed(files):
+        if stored >= 0 and (bound is None or stored <= bound):
+            begin = position
+            break
+    end, seen = store.recover(begin, True)
+    index = index_of(store, root, checkpoint.index if abort.was_there else None)
+    abort.set()
+    return Started(store, index, abort, checkpoint, begin, end, seen)
+
+
+def record(choice: random.Random, number: int, now: int, *, queue: tuple[str, int] | None = None) -> Record:
+    """Body and properties of many sizes: less than a sector, some sectors, over a page."""
+    topic, queue_id = queue or (choice.choice(TOPICS), choice.randrange(QUEUES))
+    size = choice.choice((0, 20, 200, 600, 1500, choice.randrange(5000)))
+    rest = choice.choice((0, 0, 30, 700))
+    properties = f"UNIQ_KEY\x01{number:06}\x02KEYS\x01k{number % 50} j{number}\x02TAGS\x01tag{number % 3}\x02"
+    if rest:
+        properties += "note\x01" + "n" * rest + "\x02"
+    return Record(
+        topic=topic,
+        queue_id=queue_id,
+        body=choice.randbytes(size),
+        properties=properties.encode(),
+        flag=number,
+        sys_flag=choice.choice((0, 0, 0, 0, 0, 0, 0, 4, 8, 12)) if queue is None else 0,
+        born_timestamp=now - 5,
+        born_host=stores.PEER,
+        store_timestamp=now,
+        store_host=stores.HOST,
+    )
+
+
+class CoreLoad:
+    """The core's classes, driven as `MessageStore` drives them but one step after the other."""
+
+    def __init__(self, root: Path, seed: str, first_number: int, now: int, tell: Tell) -> None:
+        self._root = root
+        self._choice = random.Random(seed)
+        self._number = first_number
+        self._now = max(now, FIRST_TIME)
+        self._forced_until = 0
+        self._tell = tell
+
+    def run(self) -> None:
+        self._start()
+        steps = {
+            self._append: 40,
+            self._batch: 8,
+            self._flush: 16,
+            self._flush_queues: 8,
+            self._save_checkpoint: 4,
+            self._prepare: 6,
+            self._delete: 4,
+            self._catch_up: 8,
+            self._kill: 1,
+            self._stop: 1,
+        }
+        for step in self._choice.choices(list(steps), list(steps.values()), k=OPERATIONS):
+            self._now += self._choice.choice((0, 1, 700, 2500))
+            step()
+        self._close()
+
+    def _start(self) -> None:
+        self._up = start(self._root)
+        self._tell("recovered", self._up.end, self._up.store.min_position)
+
+    def _fresh(self, queue: tuple[str, int] | None = None) -> Record:
+        self._number += 1
+        return record(self._choice, self._number, self._now, queue=queue)
+
+    def _append(self) -> None:
+        one = self._fresh()
+        self._tell("append", [one])
+        position, _, offset, _ = stores.append(self._up.store, one)
+        self._tell("appended", [position], offset)
+
+    def _batch(self) -> None:
+        queue = self._choice.choice(TOPICS), self._choice.randrange(QUEUES)
+        many = [self._fresh(queue) for _ in range(self._choice.randint(1, 4))]
+        while sum(one.size for one in many) + 8 > LOG_FILE:
+            many.pop()
+        self._tell("append", many)
+        body = batch((one.flag, one.body, one.properties) for one in many)
+        born = {"now": self._now, "born_host": stores.PEER, "born_timestamp": self._now - 5}
+        positions, _, offset, _ = self._up.store.append_batch(*queue, body, **born)
+        self._tell("appended", positions, offset)
+
+    def _flush(self) -> None:
+        before = self._now
+        position = self._up.store.flush()
+        self._forced_until = before
+        self._tell("acknowledged", position)
+
+    def _flush_queues(self) -> None:
+        self._up.store.flush_queues(self._choice.random() < 0.3)
+
+    def _save_checkpoint(self) -> None:
+        _, stored = self._up.store.flush_queues(True)
+        self._up.checkpoint.physic, self._up.checkpoint.logics = self._forced_until, stored
+        self._up.checkpoint.save(self._root / "checkpoint")
+
+    def _prepare(self) -> None:
+        self._up.store.prepare_next_file()
+
+    def _delete(self) -> None:
+        store = self._up.store
+        # Retention never takes what isn't flushed.
+        files = [base for base, _ in store.files() if base <= store.flushed_position]
+        if len(files) > 1:
+            below = self._choice.choice(files[1:])
+            self._tell("deleting", below)
+            store.delete_files_below(below)
+            self._tell("deleted", store.min_position)
+            self._up.index.delete_below(store.min_position)
+
+    def _catch_up(self) -> None:
+        # What isn't on disk may not be read, by the index neither.
+        self._up.index.catch_up(
+            self._up.store.flushed_position, self._choice.choice((1, 3000, 1 << 20)), index_name(self._now)
+        )
+        sealed = self._up.index.sealed_until
+        if sealed != self._up.checkpoint.index:
+            self._up.checkpoint.index = sealed
+            self._up.checkpoint.save(self._root / "checkpoint")
+
+    def _kill(self) -> None:
+        """The process is gone, the page cache is not."""
+        del self._up
+        gc.collect()
+        self._tell("killed")
+        self._start()
+
+    def _stop(self) -> None:
+        self._close()
+        self._start()
+
+    def _close(self) -> None:
+        """In the order of `MessageStore.close`."""
+        up = self._up
+        self._flush()
+        up.index.catch_up(up.store.flushed_position, 1 << 30, index_name(self._now))
+        up.index.close()
+        self._save_checkpoint()
+        up.store.close()
+        up.abort.clear()
+        self._tell("closed")
