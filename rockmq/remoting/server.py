@@ -201,6 +201,7 @@ class RemotingServer:
         for connection in self.connections:
             connection.transport.abort()
         if self._reactor is not None:
-            self._serve()
+            for _ in self.connections:  # each turn tells some of them that they are lost
+                self._serve()
             loop.remove_reader(self._reactor.fileno())
             self._reactor = None
