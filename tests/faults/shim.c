@@ -2,7 +2,7 @@
  *
  * The file named by ROCKMQ_FAULTS is read at every call. A line of it is `call action part number`:
  *     call    msync fsync write
- *     action  eio enospc, or slow (number milliseconds, then as usual), or short (at most number bytes)
+ *     action  eio enospc, or hang (as long as the line is there, then as usual), or short (at most number bytes)
  *     part    what the path of the file must contain; - means any. A map has no path, so msync takes - only.
  * No file, no faults. fsync stands for fdatasync too, write for pwrite. fallocate can't be caught: the core calls the
  * kernel for it without libc. A disk that is really full is a small tmpfs in test_full_disk.py.
@@ -23,8 +23,9 @@
 static int fault(const char *call, int descriptor, size_t *size) {
     char text[1024], path[1024] = "", link[64];
     const char *control = getenv("ROCKMQ_FAULTS");
-    int before = errno;
-    int file = control ? (int)syscall(SYS_openat, AT_FDCWD, control, O_RDONLY | O_CLOEXEC) : -1;
+    int before = errno, file;
+again:
+    file = control ? (int)syscall(SYS_openat, AT_FDCWD, control, O_RDONLY | O_CLOEXEC) : -1;
     if (file < 0) {
         errno = before;
         return 0;
@@ -45,8 +46,9 @@ static int fault(const char *call, int descriptor, size_t *size) {
             continue;
         if (strcmp(part, "-") && !strstr(path, part))
             continue;
-        if (!strcmp(action, "slow")) {
-            usleep((useconds_t)number * 1000);
+        if (!strcmp(action, "hang")) {
+            usleep(10000);
+            goto again;
         } else if (!strcmp(action, "short")) {
             if (size && *size > (size_t)number)
                 *size = (size_t)number;

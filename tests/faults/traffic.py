@@ -69,12 +69,10 @@ class Traffic:
         missing = {body for body, where in self.acknowledged.items() if found.get(body) != where}
         assert not missing, f"{len(missing)} of {len(self.acknowledged)} acknowledged messages are missing or elsewhere"
 
-    async def pull_seconds(self) -> float:
-        """How long it takes to read the beginning of a queue."""
-        started = time.monotonic()
+    async def pull(self) -> None:
+        """Read the beginning of a queue."""
         response = await self.remote.invoke(self.address, traffic.pull_request(1, 0), 20)
         assert response.code == ResponseCode.SUCCESS, response.remark
-        return time.monotonic() - started
 
     async def runtime(self) -> dict[str, str]:
         response = await self.remote.ask(self.address, codec.request(RequestCode.GET_BROKER_RUNTIME_INFO), 10)

@@ -11,7 +11,8 @@ from rockmq.protocol import properties
 from rockmq.store import index as index_module
 from rockmq.store.checkpoint import Checkpoint
 from rockmq.store.message_store import MessageStore, Put
-from tests.unit.store.test_message_store import HOST, opened
+from tests.unit.store.stores import HOST
+from tests.unit.store.test_message_store import opened
 
 SMALL = {"maxHashSlotNum": "7", "maxIndexNum": "12"}
 FOREVER = 2**63 - 1

@@ -9,16 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from rockmq.base.clock import SystemClock
 from rockmq.base.errors import ConfigError, StoreUnavailable
-from rockmq.config.broker import BrokerOptions
-from rockmq.config.key import load
 from rockmq.store.checkpoint import SIZE, Checkpoint
 from rockmq.store.flush import Flusher
 from rockmq.store.message_store import MessageStore, Put
 from tests.support.clock import FakeClock
-
-HOST = bytes([127, 0, 0, 1, 0, 0, 42, 159])
+from tests.unit.store.stores import HOST, made
 
 
 class Events:
@@ -37,18 +33,8 @@ class Events:
 
 
 def make(root: Path, events: Events, **settings: str) -> MessageStore:
-    options = load(BrokerOptions, {"storePathRootDir": str(root), "mappedFileSizeCommitLog": "65536", **settings})
-    return MessageStore(
-        options.store,
-        retention=options.retention,
-        store_host=HOST,
-        region="r",
-        trace_on=True,
-        cluster="c",
-        clock=SystemClock(),
-        flushed=events.on_flushed,
-        failed=events.on_failure,
-    )
+    keys = {"mappedFileSizeCommitLog": "65536", **settings}
+    return made(root, keys, flushed=events.on_flushed, failed=events.on_failure)[0]
 
 
 @asynccontextmanager

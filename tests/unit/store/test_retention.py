@@ -9,15 +9,13 @@ from pathlib import Path
 import pytest
 
 from rockmq.base.errors import StoreUnavailable
-from rockmq.config.broker import BrokerOptions
-from rockmq.config.key import load
 from rockmq.store import disk
 from rockmq.store.disk import Usage
 from rockmq.store.message_store import MessageStore
 from rockmq.store.retention import Retention
 from tests.support.clock import FakeClock
+from tests.unit.store.stores import HOST, made
 
-HOST = bytes([127, 0, 0, 1, 0, 0, 42, 159])
 FILE_SIZE = 4096
 BODY = b"x" * 900
 HOUR = 3600.0
@@ -47,25 +45,13 @@ def fake_disk(monkeypatch: pytest.MonkeyPatch) -> Disk:
 async def opened(root: Path, clock: FakeClock, **settings: str) -> AsyncIterator[tuple[MessageStore, Retention]]:
     """A store whose rounds of deleting only the test makes."""
     keys = {
-        "storePathRootDir": str(root),
         "mappedFileSizeCommitLog": str(FILE_SIZE),
         "mappedFileSizeConsumeQueue": "200",
         "deleteCommitLogFilesInterval": "0",
         "cleanResourceInterval": "1000000",
         **settings,
     }
-    options = load(BrokerOptions, keys)
-    store = MessageStore(
-        options.store,
-        retention=options.retention,
-        store_host=HOST,
-        region="r",
-        trace_on=True,
-        cluster="c",
-        clock=clock,
-        flushed=lambda position: None,
-        failed=lambda error: None,
-    )
+    store, options = made(root, keys, clock)
     await store.start()
     try:
         yield store, Retention(options.retention, store.core, store.disk, clock, store._in_worker)
