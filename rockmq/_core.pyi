@@ -269,8 +269,9 @@ class Store:
 class Index:
     """The index files of a store's log: from the hash of a key to the positions of messages, byte for byte Apache's.
 
-    They follow the log by `catch_up` only; appending doesn't touch them. A message has an entry for its unique key, for each
-    of its keys and for its tags, unless it is a rollback record. `slots` and `entries` are maxHashSlotNum and maxIndexNum.
+    They follow the log by `catch_up` only; appending notes hashes in memory while an Index is open. A message has an entry
+    for its unique key, for each of its keys and for its tags, unless it is a rollback record. `slots` and `entries` are
+    maxHashSlotNum and maxIndexNum.
     """
 
     def __init__(self, store: Store, directory: str, *, slots: int, entries: int, trusted_until: int | None) -> None:
@@ -287,7 +288,8 @@ class Index:
     def sealed_until(self) -> int:
         """End timestamp of the last file that `catch_up` has found or made full and forced, 0 before. Never waits."""
     def catch_up(self, limit: int, bytes_max: int, name: str) -> None:
-        """Put the messages below `limit`, the end of a record, reading some `bytes_max` of log at most.
+        """Put the messages below `limit`, the end of a record: those whose hashes are noted at once, others by reading some
+        `bytes_max` of log at most.
 
         `name` is the local time as yyyyMMddHHmmssSSS, for a file that is begun (or the number after the last file's). A full
         file is forced when the next one begins. After an error, which loses nothing, a later call goes on. Where an old log

@@ -140,7 +140,11 @@ class RemotingServer:
             return
         assert self._reactor is not None
         connection = self._make()
-        transport = self._reactor.add(accepted.detach(), peer_host, connection)
+        try:
+            transport = self._reactor.add(accepted.detach(), peer_host, connection)
+        except OSError as error:
+            log.error("can't serve %s: %s", address.join(*address.from_bytes(peer_host)), error)
+            return
         connection.start(transport, peer_host)
         self._connections[connection] = _Seen(transport)
         connection.on_close.append(self._closed)

@@ -1,10 +1,10 @@
 """The index of a store, in a thread of its own (IndexService.java; store spec, 3.5).
 
-It follows the log: nothing is done for it when a message is stored. Every `INTERVAL_SECONDS` what the log got since is put
-into it, in steps, between which a query may come; a query first sees to it that all that may be read is in it. So queries
-miss nothing, and a broker that is asked for nothing spends no time of its loop on the index.
+It follows the log: when a message is stored, the core only notes the hashes of its keys. Every `INTERVAL_SECONDS` what came
+since is put into it, from those notes or, where they don't reach back, from the log, in steps between which a query may
+come; a query first sees to it that all that may be read is in it. So queries miss nothing.
 
-The core reads the log and writes the files; what is here is when, and by which clock a file is named.
+The core does that and writes the files; what is here is when, and by which clock a file is named.
 """
 
 import asyncio

@@ -84,11 +84,11 @@ impl Reactor {
         stream.set_nonblocking(true)?;
         stream.set_nodelay(true)?;
         let lane = Lane::open(self.store.clone(), peer, self.frame_size_max)?;
-        let place = self.free.pop().unwrap_or_else(|| {
-            self.places.push(None);
-            self.places.len() - 1
-        });
+        let place = self.free.last().copied().unwrap_or(self.places.len());
         epoll::add(&self.epoll, &stream, EventData::new_u64(place as u64), EventFlags::IN).map_err(os_error)?;
+        if self.free.pop().is_none() {
+            self.places.push(None);
+        }
         let transport = Transport {
             epoll: Arc::clone(&self.epoll),
             place,
@@ -239,7 +239,9 @@ impl Transport {
         if ready.contains(EventFlags::OUT) {
             self.flush();
         }
-        if self.is_closing || !self.is_reading || !ready.contains(EventFlags::IN) {
+        // An error is found out by reading, which takes it off the socket.
+        let is_readable = ready.intersects(EventFlags::IN | EventFlags::HUP | EventFlags::ERR);
+        if self.is_closing || !self.is_reading || !is_readable {
             return None;
         }
         let size = match self.stream.as_mut()?.read(chunk) {
