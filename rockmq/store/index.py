@@ -24,7 +24,7 @@ from rockmq.config.broker import Store as StoreOptions
 
 log = logging.getLogger(__name__)
 
-INTERVAL_SECONDS = 0.2
+INTERVAL_SECONDS = 0.1
 STEP_BYTES = 16 << 20
 """Bytes of log that are read in one step."""
 QUERY_WAIT_SECONDS = 2.0

@@ -309,18 +309,20 @@ impl Queues {
         0..self.slots.len()
     }
 
-    /// Append an entry; true when the queue was watched, which it then isn't any more.
-    pub fn push(&mut self, slot: usize, entry: Entry) -> bool {
+    /// Append entries; true when the queue was watched, which it then isn't any more.
+    pub fn push(&mut self, slot: usize, entries: &[Entry]) -> bool {
         let Some(queue) = self.slots.get_mut(slot).and_then(Option::as_mut) else { return false };
+        let (Some(first), Some(last)) = (entries.first(), entries.last()) else { return false };
         if queue.next == queue.min {
-            queue.min_position = entry.position as u64;
+            queue.min_position = first.position as u64;
         }
         queue.exists = true;
-        queue.tail.extend_from_slice(&entry.bytes());
-        queue.next += 1;
-        queue.last_end = entry.end();
+        queue.tail.reserve(entries.len() * UNIT);
+        entries.iter().for_each(|entry| queue.tail.extend_from_slice(&entry.bytes()));
+        queue.next += entries.len() as u64;
+        queue.last_end = last.end();
         queue.idle_flushes = 0;
-        self.tails_size += UNIT;
+        self.tails_size += entries.len() * UNIT;
         if !queue.in_dirty {
             queue.in_dirty = true;
             self.dirty.push(slot);

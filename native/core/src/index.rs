@@ -38,6 +38,8 @@ pub struct Files {
     /// Keys of the record at `position` that have entries already.
     done: usize,
     sealed_until: i64,
+    /// What `take_recent` got last; kept for its memory.
+    recent: Vec<Key>,
     closed: bool,
 }
 
@@ -61,6 +63,7 @@ impl Files {
             position: 0,
             done: 0,
             sealed_until: 0,
+            recent: Vec::new(),
             closed: false,
         };
         let mut trusted = true;
@@ -154,8 +157,11 @@ impl Files {
         }
         let mut left = bytes_max;
         while left > 0 {
-            if let Some((keys, end)) = self.take_recent(shared, limit) {
-                return self.put_recent(shared, &keys, end, name);
+            if let Some(end) = self.take_recent(shared, limit) {
+                let keys = std::mem::take(&mut self.recent);
+                let result = self.put_recent(shared, &keys, end, name);
+                self.recent = keys;
+                return result;
             }
             let Some((file, at)) = self.locate(shared, limit) else { break };
             let before = self.position;
@@ -165,12 +171,15 @@ impl Files {
         Ok(())
     }
 
-    /// The keys of everything up to `limit`, if they were noted when it was appended, and where that ends.
-    fn take_recent(&self, shared: &Shared, limit: u64) -> Option<(Vec<Key>, u64)> {
+    /// Take the keys of everything up to `limit`, if they were noted when it was appended; where that ends.
+    fn take_recent(&mut self, shared: &Shared, limit: u64) -> Option<u64> {
         let mut state = shared.state();
         let end = limit.min(state.log.max());
         let are_there = self.done == 0 && (state.recent_keys.from()..end).contains(&self.position);
-        are_there.then(|| (state.recent_keys.take(end), end))
+        are_there.then(|| {
+            state.recent_keys.take(end, &mut self.recent);
+            end
+        })
     }
 
     /// After an error the rest is read from the log.

@@ -302,9 +302,44 @@ impl<'a> Scanner<'a> {
     }
 }
 
-/// The first place of one of two bytes, looked for eight at a time: most of a header is inside strings.
+/// The first place of one of two bytes, looked for in as large pieces as there are: most of a header is inside strings.
 #[inline]
 pub fn find_either(text: &[u8], one: u8, other: u8) -> Option<usize> {
+    #[cfg(target_arch = "x86_64")]
+    if let Some(last) = text.len().checked_sub(16) {
+        let mut at = 0;
+        while at < last {
+            match marks(&text[at..], one, other) {
+                Some(0) => at += 16,
+                found => return found.map(|marks| at + marks.trailing_zeros() as usize),
+            }
+        }
+        // The last piece begins in the one before it.
+        return marks(&text[last..], one, other)
+            .filter(|&marks| marks != 0)
+            .map(|marks| last + marks.trailing_zeros() as usize);
+    }
+    find_in_words(text, one, other)
+}
+
+/// A bit for each of the first 16 bytes of `text`: whether it is one of two.
+#[cfg(target_arch = "x86_64")]
+#[inline]
+fn marks(text: &[u8], one: u8, other: u8) -> Option<u32> {
+    use std::arch::x86_64::{_mm_cmpeq_epi8, _mm_loadu_si128, _mm_movemask_epi8, _mm_or_si128, _mm_set1_epi8};
+    let piece: &[u8; 16] = text.first_chunk()?;
+    // SAFETY: SSE2 is a part of x86_64, and the load, which needs no alignment, reads the 16 bytes of `piece`.
+    let marks = unsafe {
+        let piece = _mm_loadu_si128(piece.as_ptr().cast());
+        let (ones, others) = (_mm_set1_epi8(one as i8), _mm_set1_epi8(other as i8));
+        _mm_movemask_epi8(_mm_or_si128(_mm_cmpeq_epi8(piece, ones), _mm_cmpeq_epi8(piece, others)))
+    };
+    Some(marks as u32)
+}
+
+/// `find_either` by eights.
+#[inline]
+fn find_in_words(text: &[u8], one: u8, other: u8) -> Option<usize> {
     const ONES: u64 = u64::from_ne_bytes([1; 8]);
     const HIGHS: u64 = u64::from_ne_bytes([0x80; 8]);
     let (ones, others) = (ONES * u64::from(one), ONES * u64::from(other));
@@ -356,6 +391,22 @@ mod tests {
         let value = scanner.scalar()?;
         scanner.end()?;
         Ok(value.map(|piece| scanner.bytes(piece).to_vec()))
+    }
+
+    #[test]
+    fn the_first_of_two_bytes_is_found() {
+        for size in 0..70 {
+            let text = vec![b'x'; size];
+            assert_eq!(find_either(&text, 1, 0), None);
+            for first in 0..size {
+                for second in [first, size - 1] {
+                    let mut text = text.clone();
+                    (text[second], text[first]) = (1, 0);
+                    assert_eq!(find_either(&text, 1, 0), Some(first), "{size} {first} {second}");
+                    assert_eq!(find_in_words(&text, 0, 1), Some(first), "{size} {first} {second}");
+                }
+            }
+        }
     }
 
     #[test]

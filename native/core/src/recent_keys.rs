@@ -39,7 +39,7 @@ impl RecentKeys {
             self.collect(true, end);
             return;
         }
-        self.keys.extend(hashes(topic_hash, keys).map(|hash| Key { hash, position, timestamp }));
+        hashes(topic_hash, keys).for_each(|hash| self.keys.push(Key { hash, position, timestamp }));
     }
 
     /// Where they begin; an index that isn't there yet reads the log.
@@ -47,12 +47,15 @@ impl RecentKeys {
         self.from
     }
 
-    /// Hand over the keys of the records below `limit`, at which a record ends.
-    pub fn take(&mut self, limit: u64) -> Vec<Key> {
+    /// Hand over the keys of the records below `limit`, at which a record ends, for the memory of those taken before.
+    pub fn take(&mut self, limit: u64, taken: &mut Vec<Key>) {
+        taken.clear();
+        taken.shrink_to(2 * self.keys.len());
         let count = self.keys.partition_point(|key| key.position < limit);
-        let rest = self.keys.split_off(count);
+        taken.extend_from_slice(&self.keys[count..]);
+        self.keys.truncate(count);
+        std::mem::swap(&mut self.keys, taken);
         self.from = self.from.max(limit);
-        std::mem::replace(&mut self.keys, rest)
     }
 }
 

@@ -14,7 +14,7 @@
 //! The body CRC is CRC-32 & 0x7FFFFFFF of the body as stored. V2 exists for topics over 127 bytes. A blank, `i32 rest of
 //! file, i32 magic`, fills a file whose rest is too small; every file keeps room for one.
 
-use crate::properties;
+use crate::{json::find_either, properties};
 
 pub const MAGIC_V1: i32 = 0xDAA3_20A7u32 as i32;
 pub const MAGIC_V2: i32 = 0xDAA3_20ABu32 as i32;
@@ -42,6 +42,8 @@ const ZEROS_MAX: usize = 16;
 
 const SYS_FLAG_AT: usize = 36;
 const BORN_HOST_AT: usize = 48;
+/// Where the body is but for the hosts.
+const BODY_AT: usize = BORN_HOST_AT + 8 + 4 + 8 + 4;
 /// All fields of fixed width in V1, hosts apart.
 const FIXED: usize = 4 * 5 + 8 * 2 + 4 + 8 + 8 + 4 + 8 + 4 + 1 + 2;
 /// No record is shorter: both hosts are at least 8 bytes.
@@ -117,6 +119,48 @@ impl Message<'_> {
         for piece in self.properties {
             writer.bytes(piece);
         }
+        debug_assert!(writer.out.is_empty());
+    }
+}
+
+/// Records that differ in what the messages of a client batch differ in: the rest is encoded once.
+pub struct Pattern {
+    /// A record without body and properties.
+    bytes: Vec<u8>,
+    body_at: usize,
+}
+
+impl Pattern {
+    pub fn new(common: &Message<'_>) -> Self {
+        let empty = Message { body: &[], properties: &[], ..*common };
+        let mut bytes = vec![0; empty.size()];
+        empty.encode(&mut bytes, 0, 0);
+        Self { body_at: BODY_AT + common.born_host.len() + common.store_host.len(), bytes }
+    }
+
+    pub fn size(&self, inner: &Inner<'_>) -> usize {
+        self.bytes.len() + inner.body.len() + inner.properties.len()
+    }
+
+    /// Write the record of a message into `out`, which is exactly `size` bytes long.
+    pub fn encode(&self, inner: &Inner<'_>, out: &mut [u8], queue_offset: i64, position: u64) {
+        let size = out.len() as i32;
+        let (head, tail) = self.bytes.split_at(self.body_at);
+        let (topic, _) = tail.split_at(tail.len() - 2);
+        let mut writer = Writer { out };
+        writer.int(size);
+        writer.bytes(&head[4..8]);
+        writer.int(body_crc(inner.body));
+        writer.bytes(&head[12..16]);
+        writer.int(inner.flag);
+        writer.long(queue_offset);
+        writer.long(position as i64);
+        writer.bytes(&head[SYS_FLAG_AT..head.len() - 4]);
+        writer.int(inner.body.len() as i32);
+        writer.bytes(inner.body);
+        writer.bytes(topic);
+        writer.short(inner.properties.len() as i16);
+        writer.bytes(inner.properties);
         debug_assert!(writer.out.is_empty());
     }
 }
@@ -278,7 +322,7 @@ pub fn is_torn(record: &Record<'_>, end: usize, behind: &[u8]) -> bool {
 /// Properties that could be taken for torn ones, and so aren't stored.
 pub fn is_like_torn(properties: &[u8]) -> bool {
     // Zeros are rare.
-    properties.contains(&0)
+    find_either(properties, 0, 0).is_some()
         && (properties.first() == Some(&0)
             || properties.last() == Some(&0)
             || properties.windows(ZEROS_MAX).any(is_zero))

@@ -278,11 +278,15 @@ fn write_message_id(out: &mut Vec<u8>, store_host: &[u8], position: i64) {
 }
 
 fn write_message_ids(out: &mut Vec<u8>, store_host: &[u8], entries: &[Entry]) {
+    let size = 2 * store_host.len();
+    out.reserve(entries.len() * (size + 17));
+    write_hex(out, store_host);
     for (number, entry) in entries.iter().enumerate() {
         if number > 0 {
             out.push(b',');
+            out.extend_from_within(..size);
         }
-        write_message_id(out, store_host, entry.position);
+        write_hex(out, &entry.position.to_be_bytes());
     }
 }
 

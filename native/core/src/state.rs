@@ -20,7 +20,7 @@ use crate::{
     properties::{self, Keys},
     queue_files::QueueFiles,
     recent_keys::RecentKeys,
-    record::{self, Inner, Message, TOPIC_MAX},
+    record::{self, Message, Pattern, TOPIC_MAX},
     recover,
     unique_key::UniqueKeys,
 };
@@ -115,7 +115,7 @@ impl State {
         let mut watched = false;
         if queued {
             let entry = Entry { position: position as i64, size: size as i32, tags: properties::tags_code(keys.tags) };
-            watched = self.queues.push(slot, entry);
+            watched = self.queues.push(slot, &[entry]);
             self.queues.relieve(slot);
         }
         Ok(Appended { position, end, queue_offset, watched })
@@ -128,9 +128,11 @@ impl State {
         if body.is_empty() {
             return value("body is empty");
         }
-        let inners = record::batch(body).collect::<std::result::Result<Vec<_>, _>>().map_err(Error::Value)?;
-        let size = |inner: &Inner<'_>| Message { body: inner.body, properties: &[inner.properties], ..*common }.size();
-        let size = inners.iter().map(size).sum();
+        let pattern = Pattern::new(common);
+        let mut size = 0;
+        for inner in record::batch(body) {
+            size += pattern.size(&inner.map_err(Error::Value)?);
+        }
         let Some(slot) = self.queues.slot_or_new(common.topic, common.queue_id) else {
             return value("topic can't name a directory");
         };
@@ -139,12 +141,10 @@ impl State {
         let (batch, recent_keys) = (&mut self.batch, &mut self.recent_keys);
         batch.clear();
         let position = self.log.append(size, |mut out, mut position| {
-            for inner in inners {
-                let properties = [inner.properties];
-                let message = Message { flag: inner.flag, body: inner.body, properties: &properties, ..*common };
-                let size = message.size();
+            for inner in record::batch(body).flatten() {
+                let size = pattern.size(&inner);
                 let (place, rest) = out.split_at_mut(size);
-                message.encode(place, (queue_offset + batch.len() as u64) as i64, position);
+                pattern.encode(&inner, place, (queue_offset + batch.len() as u64) as i64, position);
                 let keys = properties::keys(inner.properties);
                 let tags = properties::tags_code(keys.tags);
                 batch.push(Entry { position: position as i64, size: size as i32, tags });
@@ -155,10 +155,7 @@ impl State {
             }
         });
         let position = self.noting_full(position)?;
-        let mut watched = false;
-        for &entry in &self.batch {
-            watched |= self.queues.push(slot, entry);
-        }
+        let watched = self.queues.push(slot, &self.batch);
         self.queues.relieve(slot);
         self.note_appended(self.batch.len() as u64, size, common.store_timestamp);
         Ok(Appended { position, end: position + size as u64, queue_offset, watched })

@@ -10,7 +10,6 @@ use std::{
     process,
 };
 
-const HEX: &[u8; 16] = b"0123456789ABCDEF";
 /// Digits of a key with an IPv6 address.
 pub const SIZE_MAX: usize = 56;
 
@@ -42,15 +41,24 @@ impl UniqueKeys {
 }
 
 pub fn write_hex(out: &mut Vec<u8>, bytes: &[u8]) {
-    // By eights, the size of a position: pushing digit by digit costs more than the digits.
-    for piece in bytes.chunks(8) {
-        let mut digits = [0; 16];
-        for (pair, byte) in digits.chunks_exact_mut(2).zip(piece) {
-            pair[0] = HEX[usize::from(byte >> 4)];
-            pair[1] = HEX[usize::from(byte & 15)];
-        }
-        out.extend_from_slice(&digits[..2 * piece.len()]);
+    // By fours, each half a word of digits: pushing digit by digit costs more than the digits.
+    for piece in bytes.chunks(4) {
+        let mut four = [0; 4];
+        four[..piece.len()].copy_from_slice(piece);
+        out.extend_from_slice(&hex(four)[..2 * piece.len()]);
     }
+}
+
+/// The digits of four bytes, all at once in one word.
+fn hex(bytes: [u8; 4]) -> [u8; 8] {
+    const ONES: u64 = u64::from_ne_bytes([1; 8]);
+    let word = u64::from(u32::from_be_bytes(bytes));
+    let pairs = (word | word << 16) & 0x0000_FFFF_0000_FFFF;
+    let bytes = (pairs | pairs << 8) & 0x00FF_00FF_00FF_00FF;
+    let digits = (bytes | bytes << 4) & 0x0F0F_0F0F_0F0F_0F0F;
+    // 6 more leads those from 10 on over 16.
+    let letters = (digits + 6 * ONES) >> 4 & ONES;
+    (digits + u64::from(b'0') * ONES + letters * u64::from(b'A' - b'0' - 10)).to_be_bytes()
 }
 
 /// The local month that holds `now`, in milliseconds. Time zones are a matter of the C library.
@@ -77,6 +85,17 @@ fn month_of(now: i64) -> std::ops::Range<i64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn digits_are_those_of_each_byte() {
+        let bytes: Vec<u8> = (0..=255).collect();
+        for size in [0, 1, 3, 4, 5, 8, 256] {
+            let mut out = Vec::new();
+            write_hex(&mut out, &bytes[256 - size..]);
+            let digits: String = bytes[256 - size..].iter().map(|byte| format!("{byte:02X}")).collect();
+            assert_eq!(String::from_utf8(out).unwrap(), digits);
+        }
+    }
 
     #[test]
     fn keys_differ_and_hold_the_time() {
