@@ -31,6 +31,15 @@ class Standing:
 
 
 @dataclass(frozen=True)
+class Restarts:
+    """A server killed with SIGKILL and started again: seconds from exec to the first accepted message."""
+
+    start_s: list[float]
+    log_size: int
+    """Bytes of the commit log's files in the end."""
+
+
+@dataclass(frozen=True)
 class Ratios:
     """Ours against one rival, medians of all repeats."""
 
@@ -70,6 +79,9 @@ class Measured:
         if ratios := self.ratios(goal.against):
             if goal.throughput_ratio is not None:
                 kept.append(ratios.throughput >= goal.throughput_ratio)
+            if goal.p999_ratio is not None:
+                ours, theirs = self.median(self.row.ours), self.median(goal.against)
+                kept.append(ours.p999_us <= goal.p999_ratio * theirs.p999_us)
             if goal.cpu_ratio is not None and ratios.cpu is not None:
                 kept.append(ratios.cpu >= goal.cpu_ratio)
         return all(kept) if kept else None

@@ -15,6 +15,8 @@ class Goal:
     """How many times less server CPU per message."""
     mb_per_second: float | None = None
     """Or the loopback's own limit, when that is lower."""
+    p999_ratio: float | None = None
+    """How many times the other's p99.9 ours may be."""
     against: str = "apache"
 
 
@@ -39,6 +41,8 @@ class Row:
     mode: str = "send"
     ours: str = "ours"
     rivals: tuple[str, ...] = ("apache",)
+    topics: Mapping[str, int] = field(default_factory=dict)
+    """How many there are, of those contestants that have more than one."""
     preload: Mapping[str, object] = field(default_factory=dict)
     loopback: bool = False
     """Also measure the same exchange against a stub: what loopback and generator can do."""
@@ -131,11 +135,28 @@ ROWS = (
         options={"conns": 64, "window": 1, "serializer": "json"},
         ours="ours-sync",
         rivals=("apache-sync",),
-        goal=Goal(against="apache-sync"),
+        goal=Goal(2, against="apache-sync"),
         earlier=(
             Earlier("Redis 7.0 Streams", "AOF always, XADD, 64 x 1", 18_506, 11.3),
             Earlier("NATS 2.15 JetStream", "sync_interval always, 64 x 1", 11_318, 47.8),
             Earlier("Kafka 4.3", "flush.messages=1, raw, 64 x 1", 8_949, 125.6),
         ),
+    ),
+    Row(
+        name="rolling",
+        title="send, 64 x 1, JSON header; a new log file some times a second, old ones deleted",
+        options={"conns": 64, "window": 1, "serializer": "json"},
+        ours="ours-rolling",
+        rivals=("ours",),
+        goal=Goal(p999_ratio=3, against="ours"),
+    ),
+    Row(
+        name="topics",
+        title="send to 100,000 topics x 4 queues in turn, 64 x 1, JSON header",
+        options={"conns": 64, "window": 1, "serializer": "json"},
+        ours="ours-many",
+        rivals=("ours", "apache-many", "apache"),
+        topics={"ours-many": 100_000, "apache-many": 10_000, "ours": 10, "apache": 10},
+        goal=Goal(0.85, against="ours"),
     ),
 )

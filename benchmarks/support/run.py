@@ -16,16 +16,19 @@ from rich.console import Console
 
 from benchmarks.support import machine, report
 from benchmarks.support.loadgen import REPOSITORY, Generator, GeneratorError, Load
-from benchmarks.support.outcome import Measured, Pace, Standing
+from benchmarks.support.outcome import Measured, Pace, Restarts, Standing
 from benchmarks.support.page_cache import PageCache
 from benchmarks.support.rows import QUEUES, ROWS, Row
-from benchmarks.support.servers import Contestant, Fleet, favour
+from benchmarks.support.servers import CONTESTANTS, Contestant, Fleet, favour
 from tests.support import apache
 from tests.support.process import ProcessError
 
 DISK_FREE_MIN = 30 << 30
 SYNC_LIMIT_S = 60
 IDLE_S = 5
+# Five gigabytes of log.
+RESTART_MESSAGES = 4_200_000
+RESTART_LOAD = {"conns": 4, "window": 4, "batch": 32, "size": 1024}
 REPORT_WIDTH = 170
 
 
@@ -82,13 +85,35 @@ class Bench:
             shutil.rmtree(contestant.directory, ignore_errors=True)
         return Standing(starts, memory, idle)
 
+    def restarts(self, name: str) -> Restarts:
+        """Fill a log, kill the server, start it again; as often as there are repeats, with some more log each time."""
+        times = []
+        start, settings = CONTESTANTS[name]
+        directory = self._directory / f"restart-{name}"
+        messages = RESTART_MESSAGES
+        for turn in range(self._pace.repeats + 1):
+            with start(name, directory, self._generator, settings) as contestant:
+                if turn:
+                    times.append(contestant.start_s)
+                    self._console.log(f"restart {turn}/{self._pace.repeats} {name}: {contestant.start_s:.2f} s")
+                if turn < self._pace.repeats:
+                    self._generator.topic(contestant.address, "BENCH_RESTART", QUEUES)
+                    load = {"topic": "BENCH_RESTART", "queues": QUEUES, "messages": messages, **RESTART_LOAD}
+                    self._generator.load("preload", load, address=contestant.address)
+                    for pid in contestant.pids:
+                        os.kill(pid, signal.SIGKILL)
+                messages = RESTART_MESSAGES // 5
+        size = sum(file.stat().st_blocks * 512 for file in directory.rglob("commitlog/*"))
+        shutil.rmtree(directory, ignore_errors=True)
+        return Restarts(times, size)
+
     def _taking_part(self, row: Row) -> list[str]:
         return [name for name in row.contestants if not (self._ours_only and name.startswith("apache"))]
 
     def _row(self, row: Row, contestants: Sequence[Contestant]) -> Measured:
         pace = self._pace
         for contestant in contestants:
-            self._generator.topic(contestant.address, row.topic, QUEUES)
+            self._generator.topic(contestant.address, row.topic, QUEUES, row.topics.get(contestant.name, 1))
             if row.preload:
                 self._generator.load(
                     "preload", {**row.preload, "topic": row.topic, "queues": QUEUES}, address=contestant.address
@@ -117,7 +142,8 @@ class Bench:
         return Measured(row, loads, loopback)
 
     def _load(self, row: Row, contestant: Contestant, *, seconds: float, warmup: float) -> Load:
-        options = {**row.options, "topic": row.topic, "queues": QUEUES}
+        topics = row.topics.get(contestant.name, 1)
+        options = {**row.options, "topic": row.topic, "topics": topics, "queues": QUEUES}
         return self._generator.load(
             row.mode, options, address=contestant.address, pids=contestant.pids, seconds=seconds, warmup=warmup
         )
@@ -181,6 +207,10 @@ def _run(options: argparse.Namespace, console: Console) -> int:
             for name in ["ours"] if ours_only else ["ours", "apache"]:
                 standing[name] = bench.standing(name)
             help_s = machine.help_seconds(max(5, pace.repeats))
+        restarts: dict[str, Restarts] = {}
+        if not options.rows or "restart" in options.rows:
+            for name in ["ours"] if ours_only else ["ours", "apache"]:
+                restarts[name] = bench.restarts(name)
     outcome = report.Report(
         date=datetime.datetime.now(tz=datetime.UTC).date().isoformat(),
         facts=facts,
@@ -188,6 +218,7 @@ def _run(options: argparse.Namespace, console: Console) -> int:
         rows=measured,
         standing=standing,
         help_s=help_s,
+        restarts=restarts,
     )
     outcome.show(console)
     whole = not (options.quick or options.rows or ours_only)
@@ -200,7 +231,7 @@ def _run(options: argparse.Namespace, console: Console) -> int:
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    names = [row.name for row in ROWS] + ["startup"]
+    names = [row.name for row in ROWS] + ["startup", "restart"]
     parser = argparse.ArgumentParser(
         prog="benchmarks/macro.py",
         description="RockMQ beside Apache RocketMQ, both on this machine, in one run.",

@@ -121,25 +121,23 @@ def favour(pid: int, nice: int = FAVOURED_NICE) -> None:
 
 
 @contextlib.contextmanager
-def rockmq(name: str, directory: Path, generator: Generator, flush: str) -> Iterator[Contestant]:
+def rockmq(name: str, directory: Path, generator: Generator, settings: Mapping[str, str]) -> Iterator[Contestant]:
     """Name server and broker in one process, as `rockmq serve` starts them."""
     port = free_broker_port()
     address = f"127.0.0.1:{port}"
-    with _timed(generator, address) as started, server.serve(
-        directory, "--set", f"flushDiskType={flush}", broker_port=port
-    ) as running:  # fmt: skip
+    options = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
+    with _timed(generator, address) as started, server.serve(directory, *options, broker_port=port) as running:
         yield Contestant(name, address, running.pid, None, started(), directory)
 
 
 @contextlib.contextmanager
-def apache_rocketmq(name: str, directory: Path, generator: Generator, flush: str) -> Iterator[Contestant]:
+def apache_rocketmq(name: str, directory: Path, generator: Generator, settings: Mapping[str, str]) -> Iterator[Contestant]:
     """Apache's name server, and then its broker; only the broker's start is timed and only its CPU is measured."""
     port = free_broker_port()
-    settings: Mapping[str, str] = {"flushDiskType": flush, **APACHE_LIMITS}
     with apache.name_server(directory / "namesrv", free_port()) as names:
         address = f"127.0.0.1:{port}"
         with _timed(generator, address) as started, apache.broker(
-            directory / "broker", port, names.address, properties=settings, heap=BenchHeap()
+            directory / "broker", port, names.address, properties={**settings, **APACHE_LIMITS}, heap=BenchHeap()
         ) as broker:  # fmt: skip
             yield Contestant(name, address, broker.pid, names.pid, started(), directory)
 
@@ -157,11 +155,17 @@ def _timed(generator: Generator, address: str) -> Iterator[Callable[[], float]]:
         probe.wait()
 
 
+ASYNC = {"flushDiskType": "ASYNC_FLUSH"}
+SYNC = {"flushDiskType": "SYNC_FLUSH"}
 CONTESTANTS = {
-    "ours": (rockmq, "ASYNC_FLUSH"),
-    "ours-sync": (rockmq, "SYNC_FLUSH"),
-    "apache": (apache_rocketmq, "ASYNC_FLUSH"),
-    "apache-sync": (apache_rocketmq, "SYNC_FLUSH"),
+    "ours": (rockmq, ASYNC),
+    "ours-sync": (rockmq, SYNC),
+    "ours-many": (rockmq, ASYNC),
+    # At the rate of single sends the log grows by some 30 MB a second.
+    "ours-rolling": (rockmq, {**ASYNC, "mappedFileSizeCommitLog": str(8 << 20), "retentionBytes": str(128 << 20)}),
+    "apache": (apache_rocketmq, ASYNC),
+    "apache-sync": (apache_rocketmq, SYNC),
+    "apache-many": (apache_rocketmq, ASYNC),
 }
 
 
@@ -199,11 +203,11 @@ class Fleet:
             running[0].close()
 
     def _start(self, name: str) -> tuple[contextlib.ExitStack, Contestant]:
-        start, flush = CONTESTANTS[name]
+        start, settings = CONTESTANTS[name]
         self._started += 1
         directory = self._directory / f"{self._started}-{name}"
         with contextlib.ExitStack() as stack:
-            contestant = stack.enter_context(start(name, directory, self._generator, flush))
+            contestant = stack.enter_context(start(name, directory, self._generator, settings))
             if self._favoured:
                 for pid in contestant.pids:
                     favour(pid)

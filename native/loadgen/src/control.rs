@@ -1,4 +1,4 @@
-//! One request at a time over a blocking connection: topics, offsets, and the first accepted send.
+//! One request at a time over a blocking connection: offsets, and the first accepted send.
 
 use std::borrow::Cow;
 use std::io::{Read, Write};
@@ -12,7 +12,6 @@ use crate::stats::monotonic_ns;
 use crate::wire::{be32, Fields, Frame, Reply, Serializer, FRAME_SIZE_MAX, OPAQUE_BASE};
 use crate::work::Sends;
 
-const UPDATE_AND_CREATE_TOPIC: i32 = 17;
 const GET_MAX_OFFSET: i32 = 30;
 const CALL_TIMEOUT: Duration = Duration::from_secs(5);
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(20);
@@ -52,21 +51,6 @@ fn connect(address: SocketAddr) -> Result<TcpStream, Failure> {
 
 fn request(code: i32, fields: &Fields) -> Vec<u8> {
     Frame::request(Serializer::Json, code, OPAQUE_BASE, fields, b"").bytes
-}
-
-pub fn create_topic(options: &Options) -> Result<(), Failure> {
-    let queues = options.queues.to_string();
-    let fields = [
-        ("defaultTopic", Cow::from("TBW102")),
-        ("order", "false".into()),
-        ("perm", "6".into()),
-        ("readQueueNums", queues.as_str().into()),
-        ("topic", options.topic.as_str().into()),
-        ("topicFilterType", "SINGLE_TAG".into()),
-        ("topicSysFlag", "0".into()),
-        ("writeQueueNums", queues.as_str().into()),
-    ];
-    call(&mut connect(options.address)?, &request(UPDATE_AND_CREATE_TOPIC, &fields), |_| ())
 }
 
 /// Messages in all queues of the topic, by their max offsets.

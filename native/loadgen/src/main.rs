@@ -17,7 +17,7 @@ use engine::{Errors, Outcome, Plan};
 use failure::Failure;
 use options::{Mode, Options, HELP};
 use wire::{json_escape, Serializer};
-use work::{Pulls, Sends};
+use work::{Pulls, Sends, Topics};
 
 fn main() -> ExitCode {
     let done = match Options::parse(std::env::args().skip(1)) {
@@ -40,11 +40,6 @@ fn main() -> ExitCode {
 fn execute(mut options: Options) -> Result<ExitCode, Failure> {
     let now_ms = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as u64;
     match options.mode {
-        Mode::Topic => {
-            control::create_topic(&options)?;
-            println!(r#"{{"mode":"topic","topic":"{}","queues":{}}}"#, json_escape(&options.topic), options.queues);
-            return Ok(ExitCode::SUCCESS);
-        }
         Mode::Probe => {
             let (at, tries) = control::probe(&options, now_ms)?;
             println!(r#"{{"mode":"probe","accepted_monotonic_ns":{at},"tries":{tries}}}"#);
@@ -64,16 +59,20 @@ fn measure(options: &Options, now_ms: u64) -> Result<ExitCode, Failure> {
         window: options.window,
         warmup: options.warmup,
         measured: options.seconds,
-        requests: (options.mode == Mode::Preload).then(|| options.messages.div_ceil(per_request)),
+        requests: match options.mode {
+            Mode::Preload => Some(options.messages.div_ceil(per_request)),
+            Mode::Topic => Some(options.topics as u64),
+            _ => None,
+        },
         silence: options.silence,
         server_pids: options.server_pids.clone(),
     };
-    let checks_totals = matches!(options.mode, Mode::Send | Mode::Preload);
+    let checks_totals = matches!(options.mode, Mode::Send | Mode::Preload) && options.topics == 1;
     let before = if checks_totals { control::stored_messages(options)? } else { 0 };
-    let outcome = if options.mode.pulls() {
-        engine::run(plan, &mut Pulls::new(options, now_ms))?
-    } else {
-        engine::run(plan, &mut Sends::new(options, now_ms))?
+    let outcome = match options.mode {
+        Mode::Topic => engine::run(plan, &mut Topics::new(options))?,
+        mode if mode.pulls() => engine::run(plan, &mut Pulls::new(options, now_ms))?,
+        _ => engine::run(plan, &mut Sends::new(options, now_ms))?,
     };
     let stored = match checks_totals {
         true => Some(control::settled_messages(options, before + outcome.all_messages as i64)? - before),
@@ -89,7 +88,10 @@ fn measure(options: &Options, now_ms: u64) -> Result<ExitCode, Failure> {
         }
     }
     if outcome.messages == 0 {
-        return Err(Failure::Refused("no message went through".into()));
+        return Err(Failure::Refused(format!("nothing was accepted: {}", errors(&outcome.all_errors))));
+    }
+    if options.mode == Mode::Topic && doubtful > 0 {
+        return Err(Failure::Refused(format!("not all topics were made: {}", errors(&outcome.all_errors))));
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use crate::failure::Failure;
-use crate::wire::Serializer;
+use crate::wire::{Serializer, TOPICS_MAX};
 use crate::work::{default_code, is_send_code};
 
 pub const HELP: &str = "\
@@ -16,12 +16,13 @@ modes
   send           closed loop of sends
   pull           closed loop of pulls; each slot reads one queue to its end, then again
   preload        --messages sends as fast as they are accepted, then stop
-  topic          create the topic with --queues queues
+  topic          create the topic, or all --topics of them, with --queues queues each
   probe          try to send one message until it is accepted, at most --seconds
   loopback-pull  pulls against a stub in this process: the limit of loopback and generator
   loopback-send  sends against such a stub
 options (default)
   --address HOST:PORT (127.0.0.1:10911)   --topic NAME (LOADGEN)      --queues N (4)
+  --topics N (1): as many of them, named NAME_000000 and so on; sends go to all in turn, and nobody counts what is stored
   --conns N (8)         --window N (1): requests in flight on each connection
   --size BYTES (128)    --batch N (0: single messages)                --code 310|10 (310)
   --serializer json|binary (binary)       --pull-max N (32)           --max-bytes N: field maxMsgBytes of pulls
@@ -73,6 +74,7 @@ pub struct Options {
     pub address: SocketAddr,
     pub topic: String,
     pub queues: usize,
+    pub topics: usize,
     pub connections: usize,
     pub window: usize,
     pub size: usize,
@@ -105,6 +107,7 @@ impl Options {
             address: SocketAddr::from(([127, 0, 0, 1], 10911)),
             topic: "LOADGEN".into(),
             queues: 4,
+            topics: 1,
             connections: 8,
             window: 1,
             size: 128,
@@ -142,6 +145,7 @@ impl Options {
             "--topic" => self.topic = value.into(),
             "--group" => self.group = value.into(),
             "--queues" => self.queues = count(1024)?,
+            "--topics" => self.topics = count(TOPICS_MAX)?,
             "--conns" => self.connections = count(10_000)?,
             "--window" => self.window = count(65_536)?,
             "--size" => self.size = count(4 << 20)?,

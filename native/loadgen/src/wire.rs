@@ -17,6 +17,10 @@ pub const OPAQUE_BASE: i32 = 1_000_000_000;
 pub const OPAQUE_SPAN: u32 = 1 << 29;
 /// Stands where the unique digits of a UNIQ_KEY go; no other field contains it.
 const UNIQUE_MARK: &[u8; 16] = b"~unique~unique~~";
+/// Stands where the number of a topic goes, when there are many.
+const TOPIC_MARK: &str = "~topic";
+/// As many have six digits.
+pub const TOPICS_MAX: usize = 1_000_000;
 const RECORD_MAGIC_V1: i32 = -626_843_481;
 const RECORD_MAGIC_V2: i32 = -626_843_477;
 
@@ -115,28 +119,45 @@ pub fn json_escape(text: &str) -> String {
 pub struct Template {
     frame: Frame,
     unique_at: Vec<usize>,
+    topic_at: Vec<usize>,
 }
 
 impl Template {
     pub fn new(frame: Frame) -> Self {
-        let size = UNIQUE_MARK.len();
-        let unique_at = (0..=frame.bytes.len().saturating_sub(size))
-            .filter(|&at| &frame.bytes[at..at + size] == UNIQUE_MARK)
-            .collect();
-        Self { frame, unique_at }
+        let places = |mark: &[u8]| {
+            let starts = frame.bytes.windows(mark.len()).enumerate();
+            starts.filter(|(_, bytes)| *bytes == mark).map(|(at, _)| at).collect()
+        };
+        Self { unique_at: places(UNIQUE_MARK), topic_at: places(TOPIC_MARK.as_bytes()), frame }
     }
 
-    pub fn append_to(&self, out: &mut Vec<u8>, opaque: i32, unique: &mut u64) {
+    pub fn append_to(&self, out: &mut Vec<u8>, opaque: i32, topic: usize, unique: &mut u64) {
         let start = out.len();
         out.extend_from_slice(&self.frame.bytes);
         let bytes = &mut out[start..];
         self.frame.patch_opaque(bytes, opaque);
+        for &at in &self.topic_at {
+            let mut rest = topic;
+            for digit in bytes[at..at + TOPIC_MARK.len()].iter_mut().rev() {
+                *digit = b'0' + (rest % 10) as u8;
+                rest /= 10;
+            }
+        }
         for &at in &self.unique_at {
             *unique += 1;
             for (i, digit) in bytes[at..at + 16].iter_mut().enumerate() {
                 *digit = b"0123456789ABCDEF"[(*unique >> (60 - 4 * i)) as usize & 15];
             }
         }
+    }
+}
+
+/// The name of a topic, or of all of them if there are many.
+pub fn topic_name(name: &str, topics: usize) -> String {
+    if topics > 1 {
+        format!("{name}_{TOPIC_MARK}")
+    } else {
+        name.into()
     }
 }
 
@@ -367,14 +388,15 @@ mod tests {
     #[test]
     fn a_template_is_patched_in_place() {
         for serializer in [Serializer::Json, Serializer::Binary] {
-            let fields = [("i", Cow::from(properties()))];
+            let fields = [("b", Cow::from(topic_name("Orders", 1000))), ("i", properties().into())];
             let template = Template::new(Frame::request(serializer, 310, OPAQUE_BASE, &fields, &batch_body(b"x", 2)));
             assert_eq!(template.unique_at.len(), 3);
             let (mut out, mut unique) = (Vec::new(), 0xAB);
-            template.append_to(&mut out, OPAQUE_BASE + 1_234_567, &mut unique);
+            template.append_to(&mut out, OPAQUE_BASE + 1_234_567, 42, &mut unique);
             assert_eq!(Reply::parse(&out).unwrap().opaque, OPAQUE_BASE + 1_234_567);
             assert_eq!(unique, 0xAE);
             assert!(out.windows(20).any(|w| w == b"18B400000000000000AC"));
+            assert!(out.windows(13).any(|w| w == b"Orders_000042"));
         }
     }
 

@@ -5,10 +5,11 @@ use std::borrow::Cow;
 use crate::engine::{Slot, Workload, HOUSEKEEPING_OPAQUE};
 use crate::options::Options;
 use crate::wire::{
-    batch_body, count_records, json_escape, properties, Frame, Reply, Serializer, Template, OPAQUE_BASE,
+    batch_body, count_records, json_escape, properties, topic_name, Frame, Reply, Serializer, Template, OPAQUE_BASE,
 };
 
 const SEND_MESSAGE: i32 = 10;
+const UPDATE_AND_CREATE_TOPIC: i32 = 17;
 const SEND_MESSAGE_V2: i32 = 310;
 const SEND_BATCH_MESSAGE: i32 = 320;
 const PULL_MESSAGE: i32 = 11;
@@ -19,10 +20,11 @@ const PULL_OFFSET_MOVED: i32 = 21;
 /// May wait for messages; the subscription is the one of the heartbeat.
 const PULL_SYS_FLAG: &str = "2";
 
-/// Sends, round robin over the queues across all connections.
+/// Sends, round robin over the topics and then over the queues, across all connections.
 pub struct Sends {
     by_queue: Vec<Template>,
-    next_queue: usize,
+    topics: usize,
+    next: usize,
     unique: u64,
     messages: u64,
 }
@@ -31,14 +33,15 @@ impl Sends {
     pub fn new(options: &Options, now_ms: u64) -> Self {
         let by_queue = (0..options.queues).map(|queue| Template::new(send_frame(options, queue, now_ms))).collect();
         // Runs one after the other must not repeat keys, so the clock is their high half.
-        Self { by_queue, next_queue: 0, unique: now_ms << 24, messages: options.batch.max(1) as u64 }
+        let (topics, messages) = (options.topics, options.batch.max(1) as u64);
+        Self { by_queue, topics, next: 0, unique: now_ms << 24, messages }
     }
 }
 
 fn send_frame(options: &Options, queue: usize, now_ms: u64) -> Frame {
     let values = [
         ("a", "producerGroup", Cow::from("rockmq_loadgen")),
-        ("b", "topic", options.topic.as_str().into()),
+        ("b", "topic", topic_name(&options.topic, options.topics).into()),
         ("c", "defaultTopic", "TBW102".into()),
         ("d", "defaultTopicQueueNums", options.queues.to_string().into()),
         ("e", "queueId", queue.to_string().into()),
@@ -82,12 +85,56 @@ pub fn is_send_code(code: i32) -> bool {
 
 impl Workload for Sends {
     fn request(&mut self, _: &mut Slot, opaque: i32, out: &mut Vec<u8>) {
-        self.by_queue[self.next_queue].append_to(out, opaque, &mut self.unique);
-        self.next_queue = (self.next_queue + 1) % self.by_queue.len();
+        let (round, topic) = (self.next / self.topics, self.next % self.topics);
+        self.by_queue[round % self.by_queue.len()].append_to(out, opaque, topic, &mut self.unique);
+        self.next += 1;
     }
 
     fn accepted(&mut self, _: &mut Slot, _: &Reply) -> Result<u64, String> {
         Ok(self.messages)
+    }
+
+    fn refused(&mut self, _: &mut Slot, _: &Reply) -> bool {
+        false
+    }
+
+    fn heartbeat(&self, _: usize) -> Option<Frame> {
+        None
+    }
+}
+
+/// Makes topics.
+pub struct Topics {
+    template: Template,
+    next: usize,
+}
+
+impl Topics {
+    pub fn new(options: &Options) -> Self {
+        let queues = options.queues.to_string();
+        let fields = [
+            ("defaultTopic", Cow::from("TBW102")),
+            ("order", "false".into()),
+            ("perm", "6".into()),
+            ("readQueueNums", queues.as_str().into()),
+            ("topic", topic_name(&options.topic, options.topics).into()),
+            ("topicFilterType", "SINGLE_TAG".into()),
+            ("topicSysFlag", "0".into()),
+            ("writeQueueNums", queues.as_str().into()),
+        ];
+        let frame = Frame::request(Serializer::Json, UPDATE_AND_CREATE_TOPIC, OPAQUE_BASE, &fields, b"");
+        Self { template: Template::new(frame), next: 0 }
+    }
+}
+
+impl Workload for Topics {
+    fn request(&mut self, _: &mut Slot, opaque: i32, out: &mut Vec<u8>) {
+        self.template.append_to(out, opaque, self.next, &mut 0);
+        self.next += 1;
+    }
+
+    fn accepted(&mut self, _: &mut Slot, _: &Reply) -> Result<u64, String> {
+        Ok(1)
     }
 
     fn refused(&mut self, _: &mut Slot, _: &Reply) -> bool {
