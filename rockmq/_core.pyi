@@ -188,6 +188,11 @@ class Store:
     @property
     def appended(self) -> tuple[int, int]:
         """(messages, bytes) appended since the store was opened."""
+    @property
+    def forced_until(self) -> int:
+        """Store timestamp (ms) of the last record that was forced by `flush`, 0 before."""
+    def request_flush(self) -> None:
+        """Have the Flusher call `flush` soon."""
     def flush(self) -> int:
         """Force the log to disk up to where it was on entry and return that position.
 
@@ -440,11 +445,26 @@ class Transport:
         """Grows with every read and write."""
 
 @final
+class Flusher:
+    """A thread that calls `Store.flush` when that is asked for and every `interval_ms`, until a flush fails.
+
+    An event loop watches `fileno()` for reading, and calls `take` then.
+    """
+
+    def __init__(self, store: Store, interval_ms: int | None) -> None: ...
+    def fileno(self) -> int: ...
+    def take(self) -> int:
+        """The position below which the log is forced. StoreError when a flush has failed."""
+    def close(self) -> None:
+        """Flush a last time and end the thread. Releases the GIL."""
+
+@final
 class Reactor:
     """The sockets of a server, each with a lane. An event loop watches `fileno()` for reading, and calls `poll` then.
 
-    With `replies_at_once` the replies of ordinary sends are written as soon as their messages are appended; otherwise they
-    are told, to be written when they are durable. `frame_size_max` as for Lane.
+    With `replies_at_once` the replies of ordinary sends are written as soon as their messages are appended. Otherwise a
+    flush of the store is asked for, and they are held until `release`, or told where Python has something else to do as
+    well; while over 1 MiB of replies is held for a socket, nothing more is read from it. `frame_size_max` as for Lane.
     """
 
     def __init__(self, store: Store | None, frame_size_max: int, replies_at_once: bool) -> None: ...
@@ -456,6 +476,10 @@ class Reactor:
 
         Tells of those that need Python: frames or replies for it, something that waits or waited to be written, an end.
         """
+    def release(self, position: int) -> None:
+        """Write the held replies of messages below `position`."""
+    def overdue(self, sweeps: int) -> list[tuple[Any, bytes]]:
+        """Let go of the replies that were held before the last `sweeps` calls of this: connections and what was for them."""
 
 def encode_frame(
     serializer: int, code: int, opaque: int, flag: int, remark: str | None, fields: dict[str, str], body: bytes

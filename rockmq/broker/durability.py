@@ -3,10 +3,13 @@
 One comparison serves every policy. `advance` tells how far the log is durable (async flush: as soon as appended; sync
 flush: when forced; with replication, when the slaves have it); everything waiting for a position up to there is let go, in
 order. What consumers may see passes the same gate, so nobody reads what a crash could still take away.
+
+Replies of ordinary sends that wake nobody wait in the core (`_core.Reactor`), which is told how far to let them go.
 """
 
 from collections import deque
 from collections.abc import Callable
+from math import ceil
 from typing import NamedTuple
 
 from rockmq.base.clock import Clock
@@ -17,6 +20,7 @@ from rockmq.remoting.connection import Connection
 HELD_BYTES_MAX = 1 << 20
 """Bytes of replies one connection may have waiting; over it nothing more is read from it until some are let go."""
 
+SWEEP_SECONDS = 0.5
 TIMEOUT_REMARK = "the message is stored, but was not flushed to disk in time"
 
 
@@ -42,12 +46,16 @@ class DurabilityGate:
         timeout_seconds: float,
         request_flush: Callable[[], None],
         wake: Callable[[str, int], None],
+        release: Callable[[int], None],
+        overdue: Callable[[int], list[tuple[Connection, bytes]]],
     ) -> None:
         self._clock = clock
         self._immediate = immediate
         self._timeout = timeout_seconds
         self._request_flush = request_flush
         self._wake = wake
+        self._release = release
+        self._overdue = overdue
         self._durable = 0
         self._held: deque[_Held] = deque()
 
@@ -71,8 +79,7 @@ class DurabilityGate:
                 connection.held_bytes = before - size
                 if before - size <= HELD_BYTES_MAX < before:
                     connection.release_reading()
-                timed_out = codec.recode(replies, ResponseCode.FLUSH_DISK_TIMEOUT, TIMEOUT_REMARK) if not durable else b""
-                connection.write(timed_out or replies)
+                connection.write(replies if durable else _timed_out(replies))
             if durable:
                 self._wake_all(arrivals)
 
@@ -93,12 +100,19 @@ class DurabilityGate:
     def advance(self, position: int) -> None:
         """Everything below `position` is durable now."""
         self._durable = max(self._durable, position)
+        self._release(position)
         held = self._held
         while held and held[0].position <= position:
             held.popleft().deliver(True)
 
     def sweep(self) -> None:
-        """Let go what has waited too long."""
+        """Let go what has waited too long; called every `SWEEP_SECONDS`."""
+        for connection, replies in self._overdue(ceil(self._timeout / SWEEP_SECONDS)):
+            connection.write(_timed_out(replies))
         bound = self._clock.monotonic() - self._timeout
         while self._held and self._held[0].since < bound:
             self._held.popleft().deliver(False)
+
+
+def _timed_out(replies: bytes) -> bytes:
+    return codec.recode(replies, ResponseCode.FLUSH_DISK_TIMEOUT, TIMEOUT_REMARK)

@@ -12,6 +12,7 @@ from rockmq.base import address
 from rockmq.base.clock import Clock, SystemClock
 from rockmq.base.errors import ConfigError
 from rockmq.base.tasks import Tasks
+from rockmq.broker import durability
 from rockmq.broker.clients import ClientTables, ConsumerGroup
 from rockmq.broker.durability import DurabilityGate
 from rockmq.broker.groups import GroupTable
@@ -39,7 +40,6 @@ from rockmq.store.message_store import MessageStore
 log = logging.getLogger(__name__)
 
 FAST_PORT_BELOW = 2
-GATE_SWEEP_SECONDS = 0.5
 CLIENT_SWEEP_SECONDS = 10.0
 
 
@@ -110,6 +110,8 @@ class Broker:
             timeout_seconds=options.store.sync_flush_timeout / 1000,
             request_flush=store.request_flush,
             wake=long_polling.wake,
+            release=server.release,
+            overdue=server.overdue,
         )
         runtime = RuntimeInfo(clock, store, long_polling)
 
@@ -138,7 +140,7 @@ class Broker:
         )
         tasks = Tasks()
         self._closing.push_async_callback(tasks.close)
-        tasks.every(GATE_SWEEP_SECONDS, gate.sweep, "durability timeouts")
+        tasks.every(durability.SWEEP_SECONDS, gate.sweep, "durability timeouts")
         tasks.every(SWEEP_SECONDS, long_polling.sweep, "long polling deadlines")
         tasks.every(CLIENT_SWEEP_SECONDS, clients.expire, "client expiry")
         tasks.every(CLIENT_SWEEP_SECONDS, locks.expire, "queue lock expiry")

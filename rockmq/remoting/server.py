@@ -93,7 +93,7 @@ class RemotingServer:
     async def start(self, store: "_core.Store | None" = None, *, replies_at_once: bool = False) -> None:
         """Accept connections; binds first if that wasn't done. Raises ConfigError as `bind`.
 
-        Ordinary sends are appended to `store` by the core, and their replies written by it, if `replies_at_once`.
+        Ordinary sends are appended to `store` by the core, and their replies written by it: at once, or by `release`.
         """
         if not self._listeners:
             await self.bind()
@@ -103,6 +103,15 @@ class RemotingServer:
             listener.listen(self._backlog)
             self._accept_from(listener)
         self._tasks.every(SWEEP_SECONDS, self.sweep, "idle sweep")
+
+    def release(self, position: int) -> None:
+        """Everything below `position` is durable now: write the replies that the core holds for that."""
+        if self._reactor is not None:
+            self._reactor.release(position)
+
+    def overdue(self, sweeps: int) -> list[tuple[Connection, bytes]]:
+        """Replies that the core held during as many calls of this, which it forgets."""
+        return self._reactor.overdue(sweeps) if self._reactor is not None else []
 
     @property
     def port(self) -> int:

@@ -122,7 +122,6 @@ class MessageStore:
         self.disk.look()
         self._flusher = Flusher(
             self.core,
-            self._clock,
             interval_seconds=None if self.is_sync else options.flush_interval_commit_log / 1000,
             flushed=self._flushed,
             failed=self._fail,
@@ -282,7 +281,7 @@ class MessageStore:
 
     def request_flush(self) -> None:
         """Have everything appended so far forced soon."""
-        self._flusher.request()
+        self.core.request_flush()
 
     # Reading
 
@@ -374,7 +373,7 @@ class MessageStore:
             log.warning("lockLogInMemory is given up: %s; is the limit of locked memory too low?", error)
 
     def _save_checkpoint(self, logics: int) -> None:
-        self._checkpoint.physic = self._flusher.forced_until
+        self._checkpoint.physic = self.core.forced_until
         self._checkpoint.logics = logics
         self._checkpoint.save(self._checkpoint_path)
 

@@ -3,7 +3,7 @@
 //! Bytes in, values out: `frame`, `json`, `header`, `properties`, `record`, `columns`. Files: `mapped_file`, `commit_log`,
 //! `consume_queue`, `queue_files`, `index_file`, `recover`. What is in them: `walk`, `check_queues`, `check_index`,
 //! `check`, `rebuild`, `scrub`. Both together: `state`, `get`, `pull`, `send`, `recent_keys`, `index`. Python:
-//! `python`, `lane`, `reactor`, `store`, `message_index` and this file.
+//! `python`, `lane`, `reactor`, `flusher`, `store`, `message_index` and this file.
 
 mod check;
 mod check_index;
@@ -12,6 +12,7 @@ mod columns;
 mod commit_log;
 mod consume_queue;
 mod error;
+mod flusher;
 mod frame;
 mod get;
 mod header;
@@ -97,6 +98,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("StoreFull", module.py().get_type::<python::StoreFull>())?;
     module.add_class::<check::Check>()?;
     module.add_class::<check::LogReader>()?;
+    module.add_class::<flusher::Flusher>()?;
     module.add_class::<lane::Lane>()?;
     module.add_class::<rebuild::Rebuild>()?;
     module.add_class::<reactor::Reactor>()?;

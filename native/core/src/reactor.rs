@@ -10,7 +10,7 @@
 use std::{
     collections::VecDeque,
     io::{ErrorKind, IoSlice, Read, Write},
-    mem::{self, MaybeUninit},
+    mem::MaybeUninit,
     net::{Shutdown, TcpStream},
     os::fd::{AsRawFd, FromRawFd, OwnedFd},
     sync::Arc,
@@ -20,7 +20,7 @@ use pyo3::{
     buffer::PyUntypedBuffer,
     exceptions::PyOSError,
     prelude::*,
-    types::{PyList, PyTuple},
+    types::{PyBytes, PyList, PyTuple},
 };
 use rustix::{
     event::{
@@ -31,7 +31,7 @@ use rustix::{
 };
 
 use crate::{
-    lane::Lane,
+    lane::{Lane, Outcome},
     python::slice_of,
     store::{Open, Store},
 };
@@ -40,6 +40,8 @@ use crate::{
 const CHUNK: usize = 256 << 10;
 /// Sockets served before the event loop gets a turn.
 const EVENTS: usize = 64;
+/// Bytes of replies one transport may have held; over it nothing more is read from it until some are let go.
+const HELD_MAX: usize = 1 << 20;
 /// Pieces given to the kernel at a time.
 const PIECES: usize = 64;
 
@@ -49,6 +51,10 @@ pub struct Reactor {
     store: Option<Arc<Open>>,
     frame_size_max: usize,
     replies_at_once: bool,
+    /// Replies of sends that aren't durable yet, in the order of the log.
+    held: VecDeque<Held>,
+    /// How often held replies were looked at for whether they wait for too long.
+    sweeps: u64,
     /// Each transport with the connection it is reported by, at the place the kernel knows it by.
     places: Vec<Option<(Py<Transport>, Py<PyAny>)>>,
     free: Vec<usize>,
@@ -64,6 +70,8 @@ impl Reactor {
             store: store.map(|store| Arc::clone(&store.get().shared)),
             frame_size_max,
             replies_at_once,
+            held: VecDeque::new(),
+            sweeps: 0,
             places: Vec::new(),
             free: Vec::new(),
             chunk: vec![0; CHUNK],
@@ -97,6 +105,7 @@ impl Reactor {
             lane,
             waiting: VecDeque::new(),
             waiting_size: 0,
+            held_size: 0,
             is_reading: true,
             is_closing: false,
             failure: None,
@@ -120,9 +129,24 @@ impl Reactor {
         let told = PyList::empty(py);
         for &mut Event { flags, data, .. } in ready {
             let place = data.u64() as usize;
-            let Some(Some((transport, connection))) = self.places.get(place) else { continue };
-            let mut transport = transport.bind(py).borrow_mut();
-            let fed = transport.serve(py, flags, &mut self.chunk, now, self.replies_at_once);
+            let Some(Some((open, connection))) = self.places.get(place) else { continue };
+            let mut transport = open.bind(py).borrow_mut();
+            let mut fed = None;
+            if let Some(outcome) = transport.serve(py, flags, &mut self.chunk, now) {
+                let is_durable = self.replies_at_once || outcome.end == 0;
+                if let (Some(store), false) = (&self.store, is_durable) {
+                    store.flush_signal.ask();
+                }
+                if !outcome.is_plain() {
+                    fed = transport.told(py, outcome);
+                } else if is_durable {
+                    transport.send([Owner::Core(outcome.replies)]);
+                } else if !outcome.replies.is_empty() {
+                    transport.hold(outcome.replies.len());
+                    let (end, replies) = (outcome.end, outcome.replies);
+                    self.held.push_back(Held { end, sweeps: self.sweeps, transport: open.clone_ref(py), replies });
+                }
+            }
             let ended = transport.ended(flags);
             if fed.is_none() && ended.is_none() && transport.waiting_size == 0 && flags == EventFlags::IN {
                 continue;
@@ -136,6 +160,45 @@ impl Reactor {
         }
         Ok(Some(told))
     }
+
+    fn release(&mut self, py: Python<'_>, position: u64) {
+        while let Some(held) = self.pop_held(|held| held.end <= position) {
+            let mut transport = held.transport.bind(py).borrow_mut();
+            transport.let_go(held.replies.len());
+            transport.send([Owner::Core(held.replies)]);
+        }
+    }
+
+    fn overdue<'py>(&mut self, py: Python<'py>, sweeps: u64) -> Vec<(Py<PyAny>, Bound<'py, PyBytes>)> {
+        self.sweeps += 1;
+        let bound = self.sweeps;
+        let mut overdue = Vec::new();
+        while let Some(held) = self.pop_held(|held| held.sweeps + sweeps < bound) {
+            let mut transport = held.transport.bind(py).borrow_mut();
+            transport.let_go(held.replies.len());
+            if let Some(Some((open, connection))) = self.places.get(transport.place) {
+                if open.is(&held.transport) {
+                    overdue.push((connection.clone_ref(py), PyBytes::new(py, &held.replies)));
+                }
+            }
+        }
+        overdue
+    }
+}
+
+impl Reactor {
+    fn pop_held(&mut self, is_wanted: impl FnOnce(&Held) -> bool) -> Option<Held> {
+        is_wanted(self.held.front()?).then(|| self.held.pop_front())?
+    }
+}
+
+/// Replies that wait until everything below `end` is durable.
+struct Held {
+    end: u64,
+    /// What `Reactor::sweeps` was then.
+    sweeps: u64,
+    transport: Py<Transport>,
+    replies: Vec<u8>,
 }
 
 /// Bytes on their way out.
@@ -170,6 +233,8 @@ pub struct Transport {
     lane: Lane,
     waiting: VecDeque<Piece>,
     waiting_size: usize,
+    /// Bytes of replies that the reactor holds.
+    held_size: usize,
     is_reading: bool,
     is_closing: bool,
     failure: Option<String>,
@@ -227,21 +292,14 @@ impl Transport {
 }
 
 impl Transport {
-    /// Do what a socket is ready for; what its lane has for Python.
-    fn serve<'py>(
-        &mut self,
-        py: Python<'py>,
-        ready: EventFlags,
-        chunk: &mut [u8],
-        now: i64,
-        replies_at_once: bool,
-    ) -> Option<Bound<'py, PyTuple>> {
+    /// Do what a socket is ready for; what came of the bytes it had.
+    fn serve<'py>(&mut self, py: Python<'py>, ready: EventFlags, chunk: &mut [u8], now: i64) -> Option<Outcome<'py>> {
         if ready.contains(EventFlags::OUT) {
             self.flush();
         }
         // An error is found out by reading, which takes it off the socket.
         let is_readable = ready.intersects(EventFlags::IN | EventFlags::HUP | EventFlags::ERR);
-        if self.is_closing || !self.is_reading || !is_readable {
+        if !self.reads() || !is_readable {
             return None;
         }
         let size = match self.stream.as_mut()?.read(chunk) {
@@ -256,22 +314,31 @@ impl Transport {
             }
         };
         self.traffic += 1;
-        let fed = self.lane.take(py, &chunk[..size], now).and_then(|mut outcome| {
-            if outcome.is_plain() && (replies_at_once || outcome.end == 0) {
-                self.send([Owner::Core(mem::take(&mut outcome.replies))]);
-                return Ok(None);
-            }
-            outcome.into_fed(py).map(Some)
-        });
-        fed.unwrap_or_else(|error| {
-            self.fail(error.to_string());
-            None
-        })
+        self.lane.take(py, &chunk[..size], now).map_err(|error| self.fail(error.to_string())).ok()
+    }
+
+    /// What Python is told of an outcome.
+    fn told<'py>(&mut self, py: Python<'py>, outcome: Outcome<'py>) -> Option<Bound<'py, PyTuple>> {
+        outcome.into_fed(py).map_err(|error| self.fail(error.to_string())).ok()
+    }
+
+    fn reads(&self) -> bool {
+        self.is_reading && !self.is_closing && self.held_size <= HELD_MAX
+    }
+
+    fn hold(&mut self, size: usize) {
+        self.held_size += size;
+        self.ask();
+    }
+
+    fn let_go(&mut self, size: usize) {
+        self.held_size -= size;
+        self.ask();
     }
 
     /// Why there is no socket any more, if that has just come to be; empty when it was closed in good order.
     fn ended(&mut self, ready: EventFlags) -> Option<String> {
-        if !ready.intersects(EventFlags::HUP | EventFlags::ERR) || (self.is_reading && !self.is_closing) {
+        if !ready.intersects(EventFlags::HUP | EventFlags::ERR) || self.reads() {
             return None;
         }
         let stream = self.stream.take()?;
@@ -341,7 +408,7 @@ impl Transport {
     fn ask(&mut self) {
         let Some(stream) = &self.stream else { return };
         let mut wanted = EventFlags::empty();
-        wanted.set(EventFlags::IN, self.is_reading && !self.is_closing);
+        wanted.set(EventFlags::IN, self.reads());
         wanted.set(EventFlags::OUT, !self.waiting.is_empty());
         if wanted == self.interest {
             return;

@@ -16,6 +16,7 @@ use crate::{
     commit_log::CommitLog,
     consume_queue::{usable_name, Entry, Job, Ordinary, Queues, UNIT},
     error::{store, value, At, Error, Result},
+    flusher::Signal,
     mapped_file::{create_directory, sync_directory, MappedFile},
     properties::{self, Keys},
     queue_files::QueueFiles,
@@ -59,6 +60,8 @@ pub struct State {
     pub appended: (u64, u64),
     /// Store timestamp of the last record.
     pub last_timestamp: i64,
+    /// Store timestamp of the last record that was forced by this process.
+    pub forced_until: i64,
     /// Entries of the batch appended last.
     pub batch: Vec<Entry>,
     pub recent_keys: RecentKeys,
@@ -176,6 +179,7 @@ impl State {
 
 pub struct Shared {
     pub config: Config,
+    pub flush_signal: Signal,
     state: Mutex<State>,
     flushing: Mutex<()>,
     queue_io: Mutex<()>,
@@ -197,10 +201,18 @@ impl Shared {
             unique_keys: UniqueKeys::new(&config.store_host[..config.store_host.len() - 4]),
             appended: (0, 0),
             last_timestamp: 0,
+            forced_until: 0,
             batch: Vec::new(),
             recent_keys: RecentKeys::default(),
         };
-        Ok(Self { config, state: Mutex::new(state), flushing: Mutex::default(), queue_io: Mutex::default() })
+        let flush_signal = Signal::default();
+        Ok(Self {
+            config,
+            flush_signal,
+            state: Mutex::new(state),
+            flushing: Mutex::default(),
+            queue_io: Mutex::default(),
+        })
     }
 
     pub fn state(&self) -> MutexGuard<'_, State> {
@@ -263,15 +275,17 @@ impl Shared {
 
     pub fn flush(&self) -> Result<u64> {
         let _flushing = lock(&self.flushing);
-        let unflushed = {
+        let (unflushed, last_timestamp) = {
             let mut state = self.state();
             match state.log.unflushed()? {
-                Some(unflushed) => unflushed,
+                Some(unflushed) => (unflushed, state.last_timestamp),
                 None => return Ok(state.log.flushed()),
             }
         };
         let result = unflushed.force().map_err(Error::of_sync);
-        self.state().log.set_flushed(unflushed.target, result)?;
+        let mut state = self.state();
+        state.log.set_flushed(unflushed.target, result)?;
+        state.forced_until = last_timestamp;
         Ok(unflushed.target)
     }
 

@@ -188,6 +188,15 @@ impl Store {
         self.shared.state().appended
     }
 
+    #[getter]
+    fn forced_until(&self) -> i64 {
+        self.shared.state().forced_until
+    }
+
+    fn request_flush(&self) {
+        self.shared.flush_signal.ask();
+    }
+
     fn flush(&self, py: Python<'_>) -> Result<u64> {
         py.detach(|| self.shared.flush())
     }

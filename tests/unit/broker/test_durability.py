@@ -1,6 +1,8 @@
+from typing import Any
+
 import pytest
 
-from rockmq.broker.durability import HELD_BYTES_MAX, DurabilityGate
+from rockmq.broker.durability import HELD_BYTES_MAX, SWEEP_SECONDS, TIMEOUT_REMARK, DurabilityGate
 from rockmq.protocol import codec
 from rockmq.protocol.codes import ResponseCode
 from tests.support.clock import FakeClock
@@ -29,17 +31,26 @@ class Bench:
         self.clock = FakeClock()
         self.flushes = 0
         self.woken: list[tuple[str, int]] = []
+        self.released: list[int] = []
+        self.held_by_core: list[tuple[Recorder, bytes]] = []
         self.gate = DurabilityGate(
             self.clock,
             immediate=immediate,
             timeout_seconds=5,
             request_flush=self._flush,
             wake=lambda topic, queue_id: self.woken.append((topic, queue_id)),
+            release=self.released.append,
+            overdue=self._overdue,
         )
         self.connection = Recorder()
 
     def _flush(self) -> None:
         self.flushes += 1
+
+    def _overdue(self, sweeps: int) -> list[tuple[Any, bytes]]:
+        assert sweeps == 5 / SWEEP_SECONDS
+        overdue, self.held_by_core = self.held_by_core, []
+        return list(overdue)
 
     def append(self, replies: bytes, position: int) -> None:
         self.gate.appended(self.connection, replies, position, [("T", position)])  # type: ignore[arg-type]
@@ -69,6 +80,7 @@ def test_replies_wait_for_their_position_and_keep_their_order(bench: Bench) -> N
     assert bench.woken == [("T", 100), ("T", 200)], "consumers don't see what isn't durable"
     bench.gate.advance(300)
     assert bench.connection.written[-1] == b"300"
+    assert bench.released == [99, 200, 300], "the core hears of it too"
 
 
 def test_what_is_durable_already_doesn_t_wait(bench: Bench) -> None:
@@ -93,6 +105,10 @@ def test_too_slow_a_flush_is_told_with_all_fields(bench: Bench) -> None:
     assert bench.woken == []
     bench.gate.advance(100)
     assert len(bench.connection.written) == 1
+    bench.held_by_core = [(bench.connection, frame)]
+    bench.gate.sweep()
+    expected = codec.recode(frame, ResponseCode.FLUSH_DISK_TIMEOUT, TIMEOUT_REMARK)
+    assert bench.connection.written[1:] == [expected]
 
 
 def test_connection_with_too_much_held_is_not_read_from(bench: Bench) -> None:

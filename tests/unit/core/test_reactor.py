@@ -1,5 +1,6 @@
 """The reactor over real sockets, polled by hand: what is written when, and how each kind of end is told."""
 
+import contextlib
 import select
 import socket
 import struct
@@ -185,39 +186,101 @@ def test_place_of_an_ended_socket_is_used_again() -> None:
     kept.other.close()
 
 
-@pytest.mark.parametrize("at_once", [True, False])
-def test_replies_of_ordinary_sends(tmp_path: Path, at_once: bool) -> None:
+def send(one_way: bool = False) -> bytes:
+    fields = {"a": "g", "b": "T", "c": "TBW102", "d": "4", "e": "0", "f": "0", "g": "1", "h": "0", "i": "", "j": "0"}
+    return model.encode(Header(code=310, opaque=3, flag=2 if one_way else 0, fields=fields), b"body")
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[_core.Store]:
     store = stores.fresh(tmp_path)
     store.set_ordinary("T", 4, False)
-    ours = pair(_core.Reactor(store, 1 << 24, at_once))
-    send = model.encode(
-        Header(
-            code=310,
-            opaque=3,
-            fields={"a": "g", "b": "T", "c": "TBW102", "d": "4", "e": "0", "f": "0", "g": "1", "h": "0", "i": "", "j": "0"},
-        ),
-        b"body",
-    )
-    ours.other.sendall(send * 3)
-    select.select([ours.reactor.fileno()], [], [], 5)
-    told = ours.reactor.poll(NOW)
-    assert store.appended[0] == 3
-    if at_once:
-        assert told == []
-        [(first, _, _), *_] = model.decode(ours.other.recv(1 << 20))
-        assert first.code == 0
-    else:
-        assert told is not None
-        [(_, fed, ended)] = told
-        assert ended is None
-        assert fed is not None
-        assert fed[0]
-        assert fed[1] == store.max_position
-        ours.other.setblocking(False)
-        with pytest.raises(BlockingIOError):
-            ours.other.recv(1)
-    ours.other.close()
+    yield store
     store.close()
+
+
+def codes(data: bytes) -> list[int]:
+    return [header.code for header, _, _ in model.decode(data)]
+
+
+def nothing_came(ours: Ours) -> bool:
+    return not select.select([ours.other], [], [], 0)[0]
+
+
+def serve(ours: Ours, data: bytes) -> None:
+    """Send, and have the reactor serve it without a word to Python."""
+    ours.other.sendall(data)
+    select.select([ours.reactor.fileno()], [], [], 5)
+    assert ours.reactor.poll(NOW) == []
+
+
+def test_replies_of_ordinary_sends_leave_at_once(store: _core.Store) -> None:
+    ours = pair(_core.Reactor(store, 1 << 24, True))
+    serve(ours, send() * 3)
+    assert store.appended[0] == 3
+    assert codes(ours.other.recv(1 << 20)) == [0, 0, 0]
+    ours.other.close()
+
+
+def test_replies_are_held_until_their_messages_are_durable(store: _core.Store) -> None:
+    """And a flush is asked for, even if nobody waits for a reply (store spec, 5.1)."""
+    reactor = _core.Reactor(store, 1 << 24, False)
+    flusher = _core.Flusher(store, None)
+    first, second = pair(reactor), pair(reactor)
+    serve(first, send() * 3)
+    one = store.max_position
+    serve(second, send() + send(one_way=True))
+    assert nothing_came(first)
+    reactor.release(one)
+    assert codes(first.other.recv(1 << 20)) == [0, 0, 0]
+    assert nothing_came(second)
+    while flusher.take() < store.max_position:
+        assert select.select([flusher.fileno()], [], [], 5)[0]
+    reactor.release(flusher.take())
+    assert codes(second.other.recv(1 << 20)) == [0]
+    flusher.close()
+    for ours in (first, second):
+        ours.other.close()
+
+
+def test_replies_held_too_long_are_handed_over_once(store: _core.Store) -> None:
+    reactor = _core.Reactor(store, 1 << 24, False)
+    kept, gone = pair(reactor), pair(reactor)
+    assert reactor.overdue(2) == []
+    for ours in (gone, kept):
+        serve(ours, send())
+    gone.other.close()
+    gone.until_ended()
+    assert reactor.overdue(2) == []
+    assert reactor.overdue(2) == []
+    [(connection, replies)] = reactor.overdue(2)
+    assert connection is kept
+    assert codes(replies) == [0]
+    reactor.release(store.max_position)
+    assert nothing_came(kept)
+    kept.other.close()
+
+
+def test_with_too_much_held_a_socket_is_not_read(store: _core.Store) -> None:
+    reactor = _core.Reactor(store, 1 << 24, False)
+    ours = pair(reactor)
+    ours.other.setblocking(False)
+    stored, rest = -1, memoryview(send() * 50_000)
+    while store.appended[0] > stored:
+        stored = store.appended[0]
+        with contextlib.suppress(BlockingIOError):
+            rest = rest[ours.other.send(rest) :]
+        select.select([reactor.fileno()], [], [], 0.2)
+        reactor.poll(NOW)
+    reactor.release(store.max_position)
+    received = bytearray()
+    while len(received) < 1 << 20:
+        select.select([ours.other], [], [], 5)
+        received += ours.other.recv(1 << 20)
+        reactor.poll(NOW)
+    assert len(received) < 4 << 20, "what was held is bounded"
+    assert store.appended[0] > stored, "it is read again"
+    ours.other.close()
 
 
 def test_bad_arguments_are_refused(ours: Ours) -> None:

@@ -11,9 +11,7 @@ import pytest
 
 from rockmq.base.errors import ConfigError, StoreUnavailable
 from rockmq.store.checkpoint import SIZE, Checkpoint
-from rockmq.store.flush import Flusher
 from rockmq.store.message_store import MessageStore, Put
-from tests.support.clock import FakeClock
 from tests.unit.store.stores import HOST, made
 
 
@@ -128,38 +126,6 @@ def test_checkpoint_is_apaches(tmp_path: Path) -> None:
     path.write_bytes(b"torn")
     assert Checkpoint.load(path).safe == 0
     assert Checkpoint.load(tmp_path / "missing").safe == 0
-
-
-class BrokenDisk:
-    """Stands for a log whose disk fails to force; only what the flusher uses."""
-
-    max_position = 100
-    flushed_position = 0
-
-    def __init__(self) -> None:
-        self.forces = 0
-
-    def flush(self) -> int:
-        self.forces += 1
-        raise OSError(5, "Input/output error")
-
-
-async def test_a_force_that_fails_is_told_and_never_tried_again() -> None:
-    events, disk = Events(), BrokenDisk()
-    flusher = Flusher(
-        disk,  # type: ignore[arg-type]
-        FakeClock(),
-        interval_seconds=0.01,
-        flushed=events.on_flushed,
-        failed=events.on_failure,
-    )
-    flusher.request()
-    await asyncio.wait_for(events.changed.wait(), 5)
-    flusher.request()
-    await asyncio.sleep(0.1)
-    await flusher.close()
-    assert (disk.forces, events.flushed, len(events.failures)) == (1, [], 1)
-    assert flusher.forced_until == 0
 
 
 async def test_after_a_failure_nothing_is_taken_and_abort_stays(tmp_path: Path) -> None:
