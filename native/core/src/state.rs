@@ -179,6 +179,7 @@ impl State {
 
 pub struct Shared {
     pub config: Config,
+    pub recovery: recover::Progress,
     state: Mutex<State>,
     flushing: Mutex<()>,
     queue_io: Mutex<()>,
@@ -203,7 +204,8 @@ impl Shared {
             batch: Vec::new(),
             recent_keys: RecentKeys::default(),
         };
-        Ok(Self { config, state: Mutex::new(state), flushing: Mutex::default(), queue_io: Mutex::default() })
+        let (recovery, flushing, queue_io) = Default::default();
+        Ok(Self { config, recovery, state: Mutex::new(state), flushing, queue_io })
     }
 
     pub fn state(&self) -> MutexGuard<'_, State> {
@@ -254,9 +256,9 @@ impl Shared {
         if self.state().phase != Phase::Opened {
             return store("recover is only for a store that was just opened");
         }
-        let recovered = recover::recover(&self.config, start, check_crc)?;
+        let recovered = recover::recover(&self.config, start, check_crc, &self.recovery)?;
         let mut state = self.state();
-        state.log.adopt(recovered.files, recovered.end);
+        state.log.adopt(recovered.files, recovered.flushed, recovered.end);
         let known = std::mem::replace(&mut state.queues, recovered.queues);
         state.queues.inherit(known);
         state.last_timestamp = recovered.last_timestamp;
