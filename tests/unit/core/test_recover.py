@@ -144,6 +144,7 @@ def test_a_start_that_is_no_file_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("field", ["size", "magic", "position", "body", "rest", "zero page"])
 def test_the_log_ends_at_the_first_record_that_is_not_whole(tmp_path: Path, field: str) -> None:
+    """Rows 2.2 and 4.1."""
     log = written(tmp_path / "a", 40, flushed=35)
     path = stores.copied(tmp_path / "a", tmp_path / "b")
     broken = log.records[17]
@@ -161,6 +162,7 @@ def test_the_log_ends_at_the_first_record_that_is_not_whole(tmp_path: Path, fiel
 
 
 def test_without_the_crc_a_body_is_believed(tmp_path: Path) -> None:
+    """Row 2.2: checkCRCOnRecover."""
     log = written(tmp_path / "a", 10)
     path = stores.copied(tmp_path / "a", tmp_path / "b")
     overwrite(path, log.records[5].position + 90, b"damaged")
@@ -168,6 +170,7 @@ def test_without_the_crc_a_body_is_believed(tmp_path: Path) -> None:
 
 
 def test_a_torn_tail_is_wiped(tmp_path: Path) -> None:
+    """Pitfall 9.2: wherever in the last record the write was torn."""
     log = written(tmp_path / "a", 12)
     for cut in range(1, log.records[-1].size, 7):
         path = stores.copied(tmp_path / "a", tmp_path / "b")
@@ -185,7 +188,7 @@ def test_a_garbage_tail_is_wiped(tmp_path: Path) -> None:
 
 
 def test_a_stale_record_behind_the_end_stays_dead(tmp_path: Path) -> None:
-    """A record of an earlier life stands right behind where a new, equally long one ends."""
+    """A record of an earlier life stands right behind where a new, equally long one ends. Pitfall 9.3."""
     log = written(tmp_path / "a", 6, flushed=6)
     path = stores.copied(tmp_path / "a", tmp_path / "b")
     broken = log.records[3]
@@ -198,6 +201,7 @@ def test_a_stale_record_behind_the_end_stays_dead(tmp_path: Path) -> None:
 
 
 def test_a_blank_at_the_end_and_a_file_made_ahead(tmp_path: Path) -> None:
+    """Rows 1.2 and 2.1: BLANK, and files that were never used."""
     store, log = opened(tmp_path / "a"), Log(FILE)
     store.recover(0, True)
     for number in range(2):
@@ -216,6 +220,7 @@ def test_a_blank_at_the_end_and_a_file_made_ahead(tmp_path: Path) -> None:
 
 
 def test_an_empty_last_file_is_dropped(tmp_path: Path) -> None:
+    """Row 1.2, pitfall 9.1: the one length that is tolerated."""
     log = written(tmp_path / "a", 30)
     path = stores.copied(tmp_path / "a", tmp_path / "b")
     (path / "commitlog" / f"{len(log_files(path)) * FILE:020}").touch()
@@ -223,6 +228,7 @@ def test_an_empty_last_file_is_dropped(tmp_path: Path) -> None:
 
 
 def test_without_a_log_the_queues_are_gone(tmp_path: Path) -> None:
+    """Row 4.1."""
     written(tmp_path / "a", 30, flushed=30)
     path = stores.copied(tmp_path / "a", tmp_path / "b")
     for file in log_files(path):
@@ -234,7 +240,7 @@ def test_without_a_log_the_queues_are_gone(tmp_path: Path) -> None:
 
 
 def test_entries_that_are_there_keep_their_tags_code(tmp_path: Path) -> None:
-    """Apache keeps delivery times in the tags codes of its delay queues."""
+    """Apache keeps delivery times in the tags codes of its delay queues. Row 3.1."""
     log = written(tmp_path / "a", 20, flushed=20)
     path = stores.copied(tmp_path / "a", tmp_path / "b")
     file = path / "consumequeue" / "T" / "0" / f"{0:020}"
@@ -249,6 +255,7 @@ def test_entries_that_are_there_keep_their_tags_code(tmp_path: Path) -> None:
 
 
 def test_a_lost_queue_over_retention_begins_with_blanks(tmp_path: Path) -> None:
+    """Pitfalls 9.6 and 9.19: a queue's minimum comes from the log, and pre-blank entries count for nothing."""
     log = written(tmp_path / "a", 120, flushed=120)
     path = stores.copied(tmp_path / "a", tmp_path / "b")
     for file in log_files(path)[:3]:
@@ -287,7 +294,7 @@ def shortened(path: Path, index: int) -> None:
 
 
 def test_holes_in_a_queue_are_bridged(tmp_path: Path) -> None:
-    """Entries that neither the file nor the log has become pre-blank ones, and are passed over by readers."""
+    """Entries that neither the file nor the log has become pre-blank ones, and are passed over by readers. Pitfall 9.6."""
     log = written(tmp_path / "a", 120, flushed=120)
     path = stores.copied(tmp_path / "a", tmp_path / "b")
     queue = log.queue("T", 0)
@@ -424,6 +431,7 @@ def test_a_queue_follows_the_last_life_of_its_topic(tmp_path: Path) -> None:
 
 
 def test_foreign_names_are_left_alone(tmp_path: Path) -> None:
+    """Rows 1.1 and 1.5."""
     log = written(tmp_path / "a", 10, flushed=10)
     path = stores.copied(tmp_path / "a", tmp_path / "b")
     for name in ("notes", "-1", "01", "T", "99999999999"):
@@ -464,6 +472,7 @@ def hostile(position: int, **changes: object) -> bytes:
     ],
 )
 def test_records_without_a_place_in_a_queue(tmp_path: Path, changes: dict[str, object]) -> None:
+    """Rows 2.1 and 3.1: prepared and rollback records, inner batches, names that are none."""
     (tmp_path / "commitlog").mkdir()
     data = hostile(0, **changes)
     (tmp_path / "commitlog" / f"{0:020}").write_bytes(data.ljust(FILE, b"\0"))

@@ -53,6 +53,7 @@ def put(store: MessageStore, body: bytes, queue_id: int = 0) -> Put:
 
 
 async def test_sync_flush_hides_what_is_not_on_disk(tmp_path: Path) -> None:
+    """Row 3.4, pitfall 9.11."""
     async with opened(tmp_path) as (store, events):
         stored = put(store, b"x" * 100)
         assert store.get("T", 0, 0, 32, 1 << 20, None).messages == 0
@@ -63,6 +64,7 @@ async def test_sync_flush_hides_what_is_not_on_disk(tmp_path: Path) -> None:
 
 
 async def test_async_flush_shows_at_once_and_forces_by_itself(tmp_path: Path) -> None:
+    """Row 1.4."""
     async with opened(tmp_path, flushDiskType="ASYNC_FLUSH", flushIntervalCommitLog="20") as (store, events):
         stored = put(store, b"x")
         assert store.get("T", 0, 0, 32, 1 << 20, None).messages == 1
@@ -71,6 +73,7 @@ async def test_async_flush_shows_at_once_and_forces_by_itself(tmp_path: Path) ->
 
 
 async def test_abort_stands_while_the_store_runs(tmp_path: Path) -> None:
+    """Rows 1.1 and 1.5, pitfall 9.4."""
     async with opened(tmp_path):
         assert (tmp_path / "abort").read_text().isdigit()
     assert not (tmp_path / "abort").exists()
@@ -93,6 +96,7 @@ async def test_a_kill_is_noticed_and_the_log_checked_from_the_checkpoint(tmp_pat
 
 
 async def test_store_is_locked_against_other_processes_and_itself(tmp_path: Path) -> None:
+    """Row 1.1, pitfall 9.20."""
     code = f"import fcntl; f = open({str(tmp_path / 'lock')!r}, 'r+'); fcntl.lockf(f, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)"
     async with opened(tmp_path):
         with pytest.raises(ConfigError, match="in use"):
@@ -119,6 +123,7 @@ async def test_log_file_of_another_size_is_refused_with_its_name(tmp_path: Path)
 
 
 def test_checkpoint_is_apaches(tmp_path: Path) -> None:
+    """Row 1.6."""
     path = tmp_path / "checkpoint"
     Checkpoint(10_000, 9_000, 8_000).save(path)
     data = path.read_bytes()
