@@ -1,6 +1,7 @@
 """What the store does around the core: who owns it, how it starts and ends, what it does when the disk fails."""
 
 import asyncio
+import shutil
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -107,6 +108,21 @@ async def test_store_is_locked_against_other_processes_and_itself(tmp_path: Path
         assert b"BlockingIOError" in other.stderr
     free = await asyncio.to_thread(subprocess.run, [sys.executable, "-c", code], capture_output=True)
     assert free.returncode == 0
+
+
+@pytest.mark.parametrize("flush", ["SYNC_FLUSH", "ASYNC_FLUSH"])
+async def test_no_message_waits_in_a_pool(tmp_path: Path, flush: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Row 1.3, pitfall 9.22: what transientStorePoolEnable asks for isn't done, so nothing is read before it is in the log,
+    and nothing dies with the process."""
+    async with opened(tmp_path / "a", transientStorePoolEnable="true", flushDiskType=flush) as (store, _):
+        assert "transientStorePoolEnable is not needed" in caplog.text
+        end = put(store, b"x").end
+        # What a kill leaves.
+        shutil.copytree(tmp_path / "a", tmp_path / "b")
+    assert (tmp_path / "b" / "abort").exists()
+    async with opened(tmp_path / "b") as (store, _):
+        assert store.core.max_position == end
+        assert store.get("T", 0, 0, 32, 1 << 20, None).messages == 1
 
 
 async def test_log_file_of_another_size_is_refused_with_its_name(tmp_path: Path) -> None:

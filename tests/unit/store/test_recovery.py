@@ -4,6 +4,8 @@ import asyncio
 import logging
 import random
 import struct
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -217,6 +219,18 @@ async def test_progress_is_told_while_it_takes_long(
     with caplog.at_level(logging.INFO):
         await recovery.telling(opening(), progress)
     assert caplog.messages[:3] == [f"recovering: {at} of 5.0 GiB of log read" for at in ("0.5", "1.0", "1.5")]
+
+
+@pytest.mark.parametrize("verbose", [0, 1, 2])
+def test_progress_comes_on_standard_error(verbose: int) -> None:
+    """However quiet the log of a server is."""
+    code = (
+        f"import logging; from rockmq.cli import logs; logs.to_stderr({verbose}); "
+        "logging.getLogger('rockmq.store.recovery').info('how far'); logging.getLogger('rockmq.store').info('other')"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "INFO rockmq.store.recovery: how far" in done.stderr
+    assert ("other" in done.stderr) == (verbose > 0)
 
 
 async def test_a_failure_to_open_is_not_swallowed_by_its_progress() -> None:
