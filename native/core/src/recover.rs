@@ -276,7 +276,8 @@ pub fn is_zero(file: &File, from: u64, size: u64) -> io::Result<bool> {
         let wanted = block.len().min(size.saturating_sub(at) as usize);
         match file.read_at(&mut block[..wanted], at)? {
             0 => return Ok(true),
-            read if block[..read].iter().any(|&byte| byte != 0) => return Ok(false),
+            // All of it, since that is quicker than to look for the first.
+            read if block[..read].iter().fold(0, |all, byte| all | byte) != 0 => return Ok(false),
             read => at += read as u64,
         }
     }
