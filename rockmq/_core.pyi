@@ -113,9 +113,14 @@ class Store:
         Releases the GIL.
 
         An entry that is there already keeps its tags code. Entries that point below `start` are trusted, the others
-        follow the scan, and a queue ends behind the record of it that was put last. A hole gets pre-blank entries.
+        follow the scan, and a queue ends behind the record of it that was put last. Where queues have lost entries below
+        `start` that the log still has, the scan begins earlier, but the log doesn't end there. A hole that is left gets
+        pre-blank entries. What was scanned isn't flushed yet.
         Once per store: StoreError the second time, ValueError when `start` is no file's first position.
         """
+    @property
+    def recovery(self) -> tuple[int, int]:
+        """(bytes of log that `recover` has read, of so many that it may have to); (0, 0) before. Never waits."""
     def close(self) -> None:
         """Flush log and queues, drop the maps, delete a prepared file that was never used. Idempotent.
 
@@ -190,7 +195,7 @@ class Store:
         """(messages, bytes) appended since the store was opened."""
     @property
     def forced_until(self) -> int:
-        """Store timestamp (ms) of the last record that was forced by `flush`, 0 before."""
+        """Store timestamp (ms) of the last record when `flush` was last called, 0 before."""
     def request_flush(self) -> None:
         """Have the Flusher call `flush` soon."""
     def flush(self) -> int:

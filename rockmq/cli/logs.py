@@ -4,6 +4,8 @@ import logging
 import sys
 from pathlib import Path
 
+from rockmq.store import recovery
+
 _LEVELS = (logging.WARNING, logging.INFO, logging.DEBUG)
 
 
@@ -14,6 +16,8 @@ _DATE = "%Y-%m-%d %H:%M:%S"
 def to_stderr(verbose: int) -> None:
     level = _LEVELS[min(verbose, len(_LEVELS) - 1)]
     logging.basicConfig(stream=sys.stderr, level=level, format=_FORMAT, datefmt=_DATE)
+    # Who waits long for a start is told how far it is, however quiet the log.
+    logging.getLogger(recovery.__name__).setLevel(min(level, logging.INFO))
 
 
 def to_file(path: Path) -> None:

@@ -5,18 +5,24 @@ A file of 4096 bytes, big-endian 64-bit milliseconds since the epoch:
     8  logics  store time up to which consume queues are forced
    16  index   end time of the last index file that is forced
    24, 32      masterFlushedOffset and confirmPhyOffset of 5.x, 0 here
-Recovery begins at the newest log file whose first record is older than both physic and logics, with 3 s to spare; so a
-value must never be ahead of the disk (a pitfall: too new skips damaged files, too old only costs time).
+Behind what Apache writes or reads:
+   40  the position below which log and queues are forced
+   48  CRC-32 of all before, 0 when the position isn't known
+A value must never be ahead of the disk (a pitfall: too new skips damaged files, too old only costs time). Times fail when a
+clock goes back, so recovery goes by the position. Apache leaves that in place and changes the times, and the CRC tells.
 """
 
 import os
 import struct
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
 SIZE = 4096
 MARGIN_MS = 3000
-_FIELDS = struct.Struct(">qqq")
+_TIMES = struct.Struct(">qqq16x")
+_FIELDS = struct.Struct(">qqq16xq")
+_CRC = struct.Struct(">q")
 
 
 @dataclass
@@ -24,6 +30,8 @@ class Checkpoint:
     physic: int = 0
     logics: int = 0
     index: int = 0
+    position: int | None = None
+    """None when no broker of ours has saved this, or another has since."""
 
     @classmethod
     def load(cls, path: Path) -> "Checkpoint":
@@ -32,14 +40,20 @@ class Checkpoint:
             data = path.read_bytes()
         except FileNotFoundError:
             return cls()
-        return cls(*_FIELDS.unpack_from(data)) if len(data) >= _FIELDS.size else cls()
+        if len(data) < _TIMES.size:
+            return cls()
+        fields, crc = data[: _FIELDS.size], data[_FIELDS.size : _FIELDS.size + _CRC.size]
+        if crc == _CRC.pack(zlib.crc32(fields)):
+            return cls(*_FIELDS.unpack(fields))
+        return cls(*_TIMES.unpack_from(data))
 
     def save(self, path: Path) -> None:
-        """Overwrite in place and force: 24 bytes lie in one sector, so they change together."""
+        """Overwrite in place and force: 56 bytes lie in one sector, so they change together."""
+        fields = _FIELDS.pack(self.physic, self.logics, self.index, self.position or 0)
+        fields += _CRC.pack(0 if self.position is None else zlib.crc32(fields))
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
         try:
             os.ftruncate(descriptor, SIZE)
-            fields = _FIELDS.pack(self.physic, self.logics, self.index)
             written = 0
             # A write may be short. Half of a number would be a time that never was.
             while written < len(fields):

@@ -21,6 +21,7 @@ from rockmq.base.tasks import Tasks
 from rockmq.config.broker import Flush
 from rockmq.config.broker import Retention as RetentionOptions
 from rockmq.config.broker import Store as StoreOptions
+from rockmq.store import recovery
 from rockmq.store.checkpoint import Checkpoint
 from rockmq.store.disk import LOOK_SECONDS, ROOM, DiskWatch, is_full, usage
 from rockmq.store.files import AbortMark, StoreLock
@@ -106,7 +107,8 @@ class MessageStore:
         self.config_directory.mkdir(parents=True, exist_ok=True)
         self._lock = StoreLock(self.root / "lock")
         try:
-            await self._in_worker(self._open)
+            self.core = await self._in_worker(self._opened_core)
+            await recovery.telling(self._in_worker(self._open), lambda: self.core.recovery)
         except (_core.StoreError, OSError) as error:
             self._lock.release()
             raise ConfigError(f"the store {self.root} can't be opened: {error}") from None
@@ -143,13 +145,9 @@ class MessageStore:
             )
             self._tasks.start(self.scrub.run(), "scrub")
 
-    def _open(self) -> None:
-        started = time.monotonic()
+    def _opened_core(self) -> _core.Store:
         options = self._options
-        self._abort = AbortMark(self.root / "abort")
-        self._checkpoint_path = self.root / "checkpoint"
-        self._checkpoint = Checkpoint.load(self._checkpoint_path)
-        self.core = _core.Store(
+        return _core.Store(
             str(self.log_directory),
             str(self.root / "consumequeue"),
             log_file_size=options.mapped_file_size_commit_log,
@@ -160,18 +158,34 @@ class MessageStore:
             trace_on=self._trace_on,
             cluster=self._cluster,
         )
-        start = self._recovery_start(self.core.files())
+
+    def _open(self) -> None:
+        started = time.monotonic()
+        options = self._options
+        self._abort = AbortMark(self.root / "abort")
+        self._checkpoint_path = self.root / "checkpoint"
+        self._checkpoint = Checkpoint.load(self._checkpoint_path)
+        start = recovery.start(
+            self.core.files(), self._checkpoint, was_killed=self._abort.was_there, now=self._clock.now_ms()
+        )
         end, records = self.core.recover(start, options.check_crc_on_recover)
         log.info(
-            "store %s opened after %s: log from %d to %d, %d records checked from %d on, %.2f s",
+            "store %s opened after %s: log from %d to %d, %d records checked in %.1f GiB, %.2f s",
             self.root,
             "a kill" if self._abort.was_there else "a clean stop",
             self.core.min_position,
             end,
             records,
-            start,
+            self.core.recovery[0] / recovery.GIB,
             time.monotonic() - started,
         )
+        if self._checkpoint.position is not None and self._checkpoint.position > end:
+            # Part of the log is gone. What comes in its place isn't on disk because the old one was.
+            self._checkpoint.position = end
+            self._checkpoint.save(self._checkpoint_path)
+        if self.is_sync:
+            # A kill leaves records that are only in the page cache. Nobody may see them there; there are few.
+            self.core.flush()
         if options.message_index_enable:
             self._index = MessageIndex(
                 self.core,
@@ -185,15 +199,6 @@ class MessageStore:
             )
         self.disk = DiskWatch(self._retention_options, (self.log_directory, self.root), self._writability_changed)
         self._abort.set()
-
-    def _recovery_start(self, files: list[tuple[int, int]]) -> int:
-        """The log file to check from: after a clean stop the newest with a record in it, after a kill the newest that
-        began before everything since was surely on disk (store spec, 4.1)."""
-        bound = self._checkpoint.safe if self._abort.was_there else None
-        for position, stored in reversed(files):
-            if stored >= 0 and (bound is None or stored <= bound):
-                return position
-        return files[0][0] if files else 0
 
     # Writing
 
@@ -346,10 +351,10 @@ class MessageStore:
 
     def _write_queues(self) -> None:
         force = self._clock.monotonic() >= self._next_force
-        _, stored = self.core.flush_queues(force)
+        position, stored = self.core.flush_queues(force)
         if force:
             self._next_force = self._clock.monotonic() + self._options.flush_consume_queue_thorough_interval / 1000
-            self._save_checkpoint(stored)
+            self._save_checkpoint(position, stored)
         self._prepare_next_file()
 
     def _prepare_next_file(self) -> None:
@@ -372,9 +377,10 @@ class MessageStore:
             self._lock_in_memory = False
             log.warning("lockLogInMemory is given up: %s; is the limit of locked memory too low?", error)
 
-    def _save_checkpoint(self, logics: int) -> None:
+    def _save_checkpoint(self, position: int, logics: int) -> None:
         self._checkpoint.physic = self.core.forced_until
         self._checkpoint.logics = logics
+        self._checkpoint.position = min(position, self.core.flushed_position)
         self._checkpoint.save(self._checkpoint_path)
 
     async def _index_sealed(self, timestamp: int) -> None:
@@ -418,8 +424,7 @@ class MessageStore:
 
     def _close_core(self) -> None:
         try:
-            _, stored = self.core.flush_queues(True)
-            self._save_checkpoint(stored)
+            self._save_checkpoint(*self.core.flush_queues(True))
         finally:
             self.core.close()
 

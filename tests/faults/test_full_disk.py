@@ -2,10 +2,14 @@
 
 import asyncio
 import os
+import shutil
 from pathlib import Path
+
+import pytest
 
 from rockmq.protocol.codes import ResponseCode
 from tests.faults.traffic import Broker, Traffic, said
+from tests.support.process import ProcessError
 
 MIB = 1 << 20
 BODY = 60_000
@@ -76,6 +80,55 @@ async def test_a_disk_without_a_byte_left_loses_nothing(small_disk: Path, traffi
         await traffic.check()
 
 
+@pytest.mark.parametrize("flush", ["SYNC_FLUSH", "ASYNC_FLUSH"])
+@pytest.mark.parametrize("stopped", [False, True], ids=["killed", "stopped"])
+async def test_a_broker_starts_on_a_disk_without_a_byte_left(
+    small_disk: Path, traffic: Traffic, flush: str, stopped: bool
+) -> None:
+    """It serves what is there and refuses messages, and takes them again when there is room."""
+    never = {"diskSpaceWarningLevelRatio": "100", "cleanFileForciblyEnable": "false", "flushDiskType": flush}
+    # A kill takes the index away, and with it 20 MiB.
+    broker = Broker(small_disk.parent, **(SETTINGS | never | {"messageIndexEnable": "false"}))
+    async with broker.running(traffic) as server:
+        await traffic.sent(100, BODY)
+        await asyncio.sleep(1)
+        if stopped:
+            server.terminate()
+        else:
+            server.kill()
+    with (small_disk / "ballast").open("wb", buffering=0) as file:
+        while _written(file.fileno()):
+            pass
+    async with broker.running(traffic):
+        await traffic.check()
+        await traffic.send_until(ResponseCode.SERVICE_NOT_AVAILABLE, 30, BODY)
+        await traffic.check()
+        ballast(small_disk, 0)
+        await traffic.send_until(ResponseCode.SUCCESS, RESUMES_S, BODY)
+        await traffic.check()
+
+
+async def test_a_start_that_needs_room_says_so_and_loses_nothing(small_disk: Path, traffic: Traffic) -> None:
+    """Queues that have to be made again need some."""
+    never = {"diskSpaceWarningLevelRatio": "100", "cleanFileForciblyEnable": "false"}
+    broker = Broker(small_disk.parent, **(SETTINGS | never))
+    async with broker.running(traffic) as server:
+        await traffic.sent(50, BODY)
+        server.kill()
+    shutil.rmtree(small_disk / "consumequeue")
+    with (small_disk / "ballast").open("wb", buffering=0) as file:
+        while _written(file.fileno()):
+            pass
+    with pytest.raises(ProcessError) as refused:
+        async with broker.running(traffic):
+            pass
+    assert "No space left on device" in str(refused.value)
+    assert f"the store {small_disk} can't be opened" in str(refused.value)
+    ballast(small_disk, 0)
+    async with broker.running(traffic):
+        await traffic.check()
+
+
 def _written(descriptor: int) -> bool:
     try:
         return os.write(descriptor, b"x" * 4096) > 0
@@ -84,6 +137,7 @@ def _written(descriptor: int) -> bool:
 
 
 async def test_over_the_warning_level_messages_are_refused(small_disk: Path, traffic: Traffic) -> None:
+    """Row 4.2: the table of ratios."""
     broker = Broker(small_disk.parent, **(SETTINGS | {"cleanFileForciblyEnable": "false"}))
     async with broker.running(traffic):
         await traffic.sent(10, BODY)

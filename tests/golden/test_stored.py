@@ -41,6 +41,7 @@ def host(text: str) -> bytes:
 
 @pytest.mark.parametrize("record", RECORDS, ids=lambda record: f"{record['topic']}-{record['position']}")
 def test_record_decodes_to_what_apache_reads(record: dict[str, Any]) -> None:
+    """Row 2.1."""
     (decoded,) = _core.decode_records(bytes_of(record))
     (size, crc, queue_id, flag, queue_offset, position, sys_flag, born, born_host, stored, store_host) = decoded[:11]
     reconsume_times, prepared, body, topic, text = decoded[11:]
@@ -205,6 +206,7 @@ def test_checkpoint_is_read() -> None:
 
 
 def test_tag_codes_are_javas() -> None:
+    """Row 3.1, pitfall 9.10."""
     codes = {entry["position"]: entry["tagCode"] for entry in QUEUES}
     for record in RECORDS:
         transaction = record["sysFlag"] & ROLLED_BACK in (PREPARED, ROLLED_BACK)
@@ -215,6 +217,7 @@ def test_tag_codes_are_javas() -> None:
 
 
 def test_json_documents_are_what_the_manifest_lists() -> None:
+    """Row 1.7, pitfall 9.15."""
     for file in MANIFEST["files"]:
         if file["path"].endswith(".json"):
             assert (STORE / file["path"]).stat().st_size == file["size"]
@@ -228,6 +231,7 @@ def index_of(store: _core.Store, directory: Path) -> _core.Index:
 
 
 def test_index_made_from_the_log_is_the_one_apache_wrote(directory: Path, store: _core.Store) -> None:
+    """Row 3.5, pitfall 9.16."""
     (theirs,) = (directory / "index").iterdir()
     expected = theirs.read_bytes()
     theirs.unlink()

@@ -25,8 +25,8 @@ QUERY_MESSAGE = 12
 class Moving:
     """A store with small index files, and the brokers it is served by."""
 
-    def __init__(self, directory: Path, namesrv: str) -> None:
-        self.directory, self.namesrv = directory, namesrv
+    def __init__(self, directory: Path, namesrv: str, version: str = "5.5.0", client: str = "5.5.0") -> None:
+        self.directory, self.namesrv, self.version, self.client = directory, namesrv, version, client
         self.port = free_broker_port()
         self.store = directory / "broker" / "store"
         self.address = f"127.0.0.1:{self.port}"
@@ -34,7 +34,9 @@ class Moving:
     @contextmanager
     def apaches(self, *, killed: bool = False) -> Iterator[None]:
         sizes = {"maxHashSlotNum": str(SLOTS), "maxIndexNum": str(ENTRIES)}
-        with apache.broker(self.directory / "broker", self.port, self.namesrv, properties=sizes) as broker:
+        with apache.broker(
+            self.directory / "broker", self.port, self.namesrv, properties=sizes, version=self.version
+        ) as broker:
             yield
             broker.kill() if killed else broker.terminate()
 
@@ -50,7 +52,7 @@ class Moving:
     def send(self, prefix: str) -> None:
         arguments = f"namesrv={self.namesrv}", f"topic={TOPIC}", f"prefix={prefix}", f"modes={','.join(MODES)}"
         with apache.program(
-            "5.5.0", "Producer", *arguments, f"count={PER_MODE}", directory=self.directory, name=f"Producer-{prefix}"
+            self.client, "Producer", *arguments, f"count={PER_MODE}", directory=self.directory, name=f"Producer-{prefix}"
         ) as producer:
             assert producer.wait(90) == 0, producer.tail()
             assert not events(producer, "failed")
@@ -158,3 +160,25 @@ def test_index_is_made_anew_after_a_kill_of_either_broker(moving: Moving) -> Non
     with moving.ours():
         assert not moving.misses("first") | moving.misses("second")
     assert moving.rebuilt("of-the-log") == moving.files()
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_index_of_4_9_moves_to_our_broker_and_back(killed: bool, tmp_path: Path) -> None:
+    """It has no entries for tags, so the files differ from ours; what keys lead to doesn't."""
+    with ExitStack() as running:
+        names = running.enter_context(apache.name_server(tmp_path / "namesrv", free_port()))
+        moving = Moving(tmp_path, names.address, "4.9.7", "4.9.8")
+        with moving.apaches(killed=killed):
+            moving.send("first")
+            eventually(lambda: not moving.misses("first"), 20, "all first messages found")
+        with moving.ours(killed=killed):
+            assert not moving.misses("first")
+            moving.send("second")
+            assert not moving.misses("second")
+        with moving.apaches(killed=killed):
+            wait_for_route(moving.namesrv, TOPIC)
+            eventually(lambda: not moving.misses("first") | moving.misses("second"), 20, "all found again")
+            moving.send("third")
+            eventually(lambda: not moving.misses("third"), 20, "all third messages found")
+        with moving.ours():
+            assert not moving.misses("first") | moving.misses("second") | moving.misses("third")

@@ -14,28 +14,30 @@ from tests.support.process import eventually, free_broker_port, free_port
 
 MODES = ("sync", "batch", "large")
 PER_MODE = 12
+PAIRS = [("4.9.8", "4.9.7"), *((client, "5.5.0") for client in apache.CLIENTS)]
+"""Clients, and brokers that know them."""
 
 
 class Moving:
     """A store under changing brokers, and clients that know nothing of it."""
 
-    def __init__(self, client: str, directory: Path, namesrv: str) -> None:
-        self.client, self.directory, self.namesrv = client, directory, namesrv
+    def __init__(self, client: str, version: str, directory: Path, namesrv: str) -> None:
+        self.client, self.version, self.directory, self.namesrv = client, version, directory, namesrv
         self.port = free_broker_port()
         self.configuration = directory / "broker" / "broker.conf"
 
     @contextmanager
-    def apaches(self) -> Iterator[None]:
-        with apache.broker(self.directory / "broker", self.port, self.namesrv) as broker:
+    def apaches(self, *, killed: bool = False) -> Iterator[None]:
+        with apache.broker(self.directory / "broker", self.port, self.namesrv, version=self.version) as broker:
             yield
-            broker.terminate()
+            broker.kill() if killed else broker.terminate()
 
     @contextmanager
-    def ours(self) -> Iterator[None]:
+    def ours(self, *, killed: bool = False) -> Iterator[None]:
         with server.broker(self.directory / "rockmq", self.configuration) as broker:
             eventually(lambda: apache.is_registered(self.namesrv, broker.broker), 30, "our broker registered")
             yield
-            broker.terminate()
+            broker.kill() if killed else broker.terminate()
 
     def send(self, prefix: str) -> set[str]:
         arguments = f"prefix={prefix}", f"modes={','.join(MODES)}", f"count={PER_MODE}"
@@ -66,11 +68,11 @@ def judge(received: list[Event], prefixes: set[str]) -> None:
     assert len(places) == len({message["msgId"] for message in received})
 
 
-@pytest.mark.parametrize("client", apache.CLIENTS)
-def test_store_moves_to_our_broker_and_back(client: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("client", "version"), PAIRS)
+def test_store_moves_to_our_broker_and_back(client: str, version: str, tmp_path: Path) -> None:
     with ExitStack() as running:
         names = running.enter_context(apache.name_server(tmp_path / "namesrv", free_port()))
-        moving = Moving(client, tmp_path, names.address)
+        moving = Moving(client, version, tmp_path, names.address)
         with moving.apaches():
             first = moving.send("first")
             judge(moving.consume("follower", first), {"first"})
@@ -85,3 +87,23 @@ def test_store_moves_to_our_broker_and_back(client: str, tmp_path: Path) -> None
             judge(moving.consume("follower", third), {"third"})
             judge(moving.consume("late", third), {"third"})
             judge(moving.consume("last", first | second | third), {"first", "second", "third"})
+
+
+@pytest.mark.parametrize(("client", "version"), PAIRS[:2])
+def test_store_of_a_killed_broker_moves_with_every_message(client: str, version: str, tmp_path: Path) -> None:
+    """Whoever was killed, and whoever opens the store then."""
+    with ExitStack() as running:
+        names = running.enter_context(apache.name_server(tmp_path / "namesrv", free_port()))
+        moving = Moving(client, version, tmp_path, names.address)
+        with moving.apaches(killed=True):
+            first = moving.send("first")
+        with moving.ours(killed=True):
+            wait_for_route(moving.namesrv, "moving")
+            judge(moving.consume("early", first), {"first"})
+            second = moving.send("second")
+        with moving.apaches(killed=True):
+            wait_for_route(moving.namesrv, "moving")
+            third = moving.send("third")
+        with moving.ours():
+            wait_for_route(moving.namesrv, "moving")
+            judge(moving.consume("late", first | second | third), {"first", "second", "third"})

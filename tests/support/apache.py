@@ -24,6 +24,7 @@ from tests.support.jars import (
     CLIENTS,
     GROUP,
     SERVER,
+    STORES,
     PeerError,
     available,
     client_class_path,
@@ -36,6 +37,7 @@ from tests.support.process import LOOPBACK, Process, accepts
 __all__ = [
     "CLIENTS",
     "SERVER",
+    "STORES",
     "Heap",
     "Peer",
     "PeerError",
@@ -53,7 +55,7 @@ CLUSTER = "ApacheCluster"
 START_TIMEOUT_S = 180
 
 # Reflection into the JDK that Apache's own start scripts and fastjson rely on.
-_OPENED = ("java.lang", "java.nio", "java.util", "java.util.concurrent", "sun.nio.ch", "sun.nio.fs")
+_OPENED = ("java.lang", "java.nio", "java.util", "java.util.concurrent", "sun.nio.ch", "sun.nio.fs", "jdk.internal.ref")
 _QUICK_START = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto")
 _LOGBACK = """<configuration>
   <statusListener class="org.apache.rocketmq.logging.ch.qos.logback.core.status.NopStatusListener"/>
@@ -244,6 +246,11 @@ def _server(
     version: str,
 ) -> Iterator[Peer]:
     directory.mkdir(parents=True, exist_ok=True)
+    if version.startswith("4."):
+        # The one place where 4.x looks, and without it doesn't start; its logback isn't a shaded one yet.
+        (directory / "conf").mkdir(exist_ok=True)
+        configured = _LOGBACK.replace("org.apache.rocketmq.logging.ch.qos", "ch.qos")
+        (directory / "conf" / f"logback_{name}.xml").write_text(configured, encoding="utf-8")
     configuration = directory / f"{name}.conf"
     configuration.write_text("".join(f"{key}={value}\n" for key, value in settings.items()), encoding="utf-8")
     command = _java(server_class_path(version), f"{GROUP}.{main}", ["-c", str(configuration)], name, directory, flags=flags)

@@ -11,6 +11,8 @@ from pathlib import Path
 from xml.sax.saxutils import escape
 
 SERVER = "5.5.0"
+STORES = ("4.9.7", "5.5.0")
+"""Servers whose stores move here and back."""
 CLIENTS = ("4.9.8", "5.5.0")
 GROUP = "org.apache.rocketmq"
 CACHE = Path(__file__).resolve().parents[2] / ".cache" / "apache"
@@ -29,7 +31,7 @@ def available() -> str | None:
     for tool in ("java", "javac"):
         if not _tool(tool):
             return f"{tool} is not installed"
-    missing = [name for name in (_server_name(SERVER), *map(_client_name, CLIENTS)) if not _cached_class_path(name)]
+    missing = [name for name in (*map(_server_name, STORES), *map(_client_name, CLIENTS)) if not _cached_class_path(name)]
     if missing and not _tool("mvn"):
         return f"Maven is not installed and the jars of {', '.join(missing)} are not in {CACHE}"
     return None

@@ -53,9 +53,9 @@ impl CommitLog {
         }
     }
 
-    /// Take over the files that recovery has found and ended at `max`.
-    pub fn adopt(&mut self, files: VecDeque<Arc<MappedFile>>, max: u64) {
-        (self.files, self.max, self.flushed) = (files, max, max);
+    /// Take over the files that recovery has found and ended at `max`; they are on disk below `flushed`.
+    pub fn adopt(&mut self, files: VecDeque<Arc<MappedFile>>, flushed: u64, max: u64) {
+        (self.files, self.flushed, self.max) = (files, flushed, max);
     }
 
     /// First positions of the files in use.
@@ -281,11 +281,18 @@ pub fn list(directory: &Path, file_size: u64) -> Result<Vec<u64>> {
     let mut expected = None;
     for (base, length, path) in &found {
         if *length != file_size {
-            return store(format!("{} has {length} bytes, and log files have {file_size}", path.display()));
+            return store(format!(
+                "{} has {length} bytes, and log files have {file_size}: set mappedFileSizeCommitLog to the size the store \
+                 was made with, or put the file back from a copy",
+                path.display()
+            ));
         }
         if base % file_size != 0 || expected.is_some_and(|expected| expected != *base) {
             let expected = expected.map_or(format!("a multiple of {file_size}"), |expected| format!("{expected}"));
-            return store(format!("{} starts at {base}, not at {expected}", path.display()));
+            return store(format!(
+                "{} starts at {base}, not at {expected}: put the file that is missing before it back from a copy",
+                path.display()
+            ));
         }
         expected = base.checked_add(file_size);
     }
@@ -299,7 +306,7 @@ mod tests {
     #[test]
     fn after_a_failed_sync_nothing_is_called_flushed() {
         let mut log = CommitLog::new(PathBuf::from("/nowhere"), 4096);
-        log.adopt(VecDeque::new(), 100);
+        log.adopt(VecDeque::new(), 100, 100);
         log.max = 200;
         assert!(log.set_flushed(200, store("can't sync")).is_err());
         assert!(log.unflushed().is_err());

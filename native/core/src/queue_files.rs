@@ -139,7 +139,8 @@ impl QueueFiles {
             } else if length != self.file_size || base % self.file_size != 0 {
                 let path = entry.path().display().to_string();
                 return Err(Error::Store(format!(
-                    "{path} has {length} bytes, and queue files have {}",
+                    "{path} has {length} bytes, and queue files have {}: set mappedFileSizeConsumeQueue to the size the \
+                     store was made with, or have `rockmq store repair` make the queues anew",
                     self.file_size
                 )));
             } else {

@@ -2,7 +2,10 @@
 //!
 //! The log is the truth. It is scanned from `start` and ends before the first record that isn't whole: wrong magic, size,
 //! position or CRC. What lies behind was never acknowledged, and is wiped so that it can't come to life again behind a new
-//! tail after the next crash.
+//! tail after the next crash. What was scanned may be in the page cache only, and isn't called flushed before it is.
+//!
+//! The scan begins earlier where queues have lost what they had: all of their files, or entries between those they have and
+//! those the scan finds. Below `start` the log isn't judged: nothing there is cut off, whatever it holds.
 //!
 //! Of a queue, entries that point below `start` are trusted. All others follow the scan: each record is put at its own
 //! queue offset, in log order, and the queue ends behind the last one put. An entry that is there already stays as it
@@ -10,12 +13,15 @@
 //! gets pre-blank entries.
 
 use std::{
-    collections::VecDeque,
+    collections::{HashMap, HashSet, VecDeque},
     fs::{self, File, OpenOptions},
     io,
     os::unix::fs::FileExt,
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{
+        atomic::{AtomicU64, Ordering},
+        Arc,
+    },
 };
 
 use rustix::{
@@ -26,7 +32,7 @@ use rustix::{
 use crate::{
     check_queues::{entry_of, tags_fit},
     commit_log,
-    consume_queue::{Entry, Queues, PENDING_MAX, UNIT},
+    consume_queue::{Entry, Queue, Queues, PENDING_MAX, UNIT},
     error::{value, At, Result},
     mapped_file::{self, allocate, MappedFile},
     queue_files::QueueFiles,
@@ -46,51 +52,68 @@ pub const INDEX_MAX: i64 = i64::MAX / (4 * UNIT as i64);
 pub struct Recovered {
     pub files: VecDeque<Arc<MappedFile>>,
     pub queues: Queues,
+    /// What is behind may be in the page cache only.
+    pub flushed: u64,
     pub end: u64,
     pub records: u64,
     pub last_timestamp: i64,
 }
 
-pub fn recover(config: &Config, start: u64, check_crc: bool) -> Result<Recovered> {
+/// How far a recovery is, in bytes of log, for whoever waits for it.
+#[derive(Default)]
+pub struct Progress {
+    pub read: AtomicU64,
+    pub total: AtomicU64,
+}
+
+pub fn recover(config: &Config, start: u64, check_crc: bool, progress: &Progress) -> Result<Recovered> {
     let bases = commit_log::list(&config.commit_log, config.log_file_size)?;
     if !bases.is_empty() && !bases.contains(&start) {
         return value(format!("start {start} is not the first position of a log file"));
     }
-    let files = QueueFiles { root: config.consume_queue.clone(), file_size: config.queue_file_size };
-    let start = if bases.is_empty() { 0 } else { start };
-    let mut replay = Replay::new(files, start, None);
-    replay.load()?;
-
+    let min = bases.first().copied().unwrap_or(0);
+    let start = if bases.is_empty() { min } else { start };
+    let files = || QueueFiles { root: config.consume_queue.clone(), file_size: config.queue_file_size };
+    let mut replay = Replay::new(files(), start, None);
+    replay.log_min = min;
+    let mut from = start;
+    if !replay.load()? {
+        (from, replay.repaired) = (min, None);
+    }
+    let mut scan = Scan::run(config, &bases, (from, start), check_crc, progress, &mut replay)?;
+    replay.write_all()?;
+    if let Some(position) = replay.lost.values().min() {
+        from = bases.iter().rfind(|&base| base <= position).copied().unwrap_or(min);
+        let mut again = Replay::new(files(), start, None);
+        again.load()?;
+        let lost = replay.lost.keys().filter_map(|&slot| replay.queues.queue(slot));
+        again.repaired =
+            Some(lost.filter_map(|lost| again.queues.slot_or_new(lost.topic.as_bytes(), lost.id)).collect());
+        replay = again;
+        scan = Scan::run(config, &bases, (from, start), check_crc, progress, &mut replay)?;
+        replay.write_all()?;
+    }
+    let in_use = bases.partition_point(|&base| !scan.ended || base <= scan.last);
     let mut files = VecDeque::new();
-    let mut behind = Vec::new();
-    let mut scan = Scan { end: start, records: 0, last_timestamp: 0, ended: false };
-    for &base in &bases {
-        let mut file = MappedFile::open(&config.commit_log, base, config.log_file_size as usize)?;
-        if base >= start && !scan.ended {
-            scan.file(&file, check_crc, &mut replay)?;
-            if scan.ended {
-                file = end_file(config, file, scan.end)?;
-            } else {
-                // A killed process leaves records in the page cache that never were on disk, and everything below the
-                // recovered end is going to be called flushed.
-                file.sync(0, file.size()).at("sync", &file.path)?;
-            }
-        } else if scan.ended {
-            behind.push(file.path);
-            continue;
-        }
-        files.push_back(Arc::new(file));
+    for &base in &bases[..in_use] {
+        files.push_back(Arc::new(if scan.ended && base == scan.last {
+            end_file(config, base, scan.end)?
+        } else {
+            MappedFile::open(&config.commit_log, base, config.log_file_size as usize)?
+        }));
     }
     // The last one first, each forced before the next: a crash on the way may leave no gap.
-    for path in behind.iter().rev() {
-        fs::remove_file(path).at("delete", path)?;
+    for &base in bases[in_use..].iter().rev() {
+        let path = mapped_file::path(&config.commit_log, base);
+        fs::remove_file(&path).at("delete", &path)?;
         mapped_file::sync_directory(&config.commit_log)?;
     }
     mapped_file::sync_directory(&config.commit_log)?;
-    replay.finish(bases.first().copied().unwrap_or(0))?;
+    replay.finish(min)?;
     Ok(Recovered {
         files,
         queues: replay.queues,
+        flushed: from.min(scan.end),
         end: scan.end,
         records: scan.records,
         last_timestamp: scan.last_timestamp,
@@ -130,14 +153,54 @@ fn read_full(file: &File, bytes: &mut [u8]) -> io::Result<usize> {
 
 struct Scan {
     end: u64,
+    /// First position of the file read last.
+    last: u64,
     records: u64,
     last_timestamp: i64,
+    /// A record that isn't whole, or none, is at `end`.
     ended: bool,
 }
 
 impl Scan {
-    fn file(&mut self, file: &MappedFile, check_crc: bool, replay: &mut Replay) -> Result<()> {
-        file.read_ahead();
+    /// Replay the log files from `from` on; the log ends only behind `start`.
+    fn run(
+        config: &Config,
+        bases: &[u64],
+        (from, start): (u64, u64),
+        check_crc: bool,
+        progress: &Progress,
+        replay: &mut Replay,
+    ) -> Result<Self> {
+        let mut scan = Self { end: from, last: from, records: 0, last_timestamp: 0, ended: false };
+        let bases = &bases[bases.partition_point(|&base| base < from)..];
+        progress.read.store(0, Ordering::Relaxed);
+        progress.total.store(bases.len() as u64 * config.log_file_size, Ordering::Relaxed);
+        for &base in bases {
+            let file = MappedFile::open(&config.commit_log, base, config.log_file_size as usize)?;
+            file.read_ahead();
+            let read_before = base - from;
+            scan.file(&file, check_crc, |at, record| {
+                progress.read.store(read_before + at as u64, Ordering::Relaxed);
+                replay.put(record)
+            })?;
+            scan.last = base;
+            if scan.ended && base >= start {
+                progress.read.store(scan.end - from, Ordering::Relaxed);
+                break;
+            }
+            (scan.end, scan.ended) = (base + config.log_file_size, false);
+            progress.read.store(scan.end - from, Ordering::Relaxed);
+        }
+        Ok(scan)
+    }
+
+    /// Replay the records of a file; `put` is told where each ends.
+    fn file(
+        &mut self,
+        file: &MappedFile,
+        check_crc: bool,
+        mut put: impl FnMut(usize, &record::Record<'_>) -> Result<()>,
+    ) -> Result<()> {
         let mut at = 0;
         loop {
             let data = file.read(at);
@@ -150,12 +213,9 @@ impl Scan {
                     at += record.size;
                     self.records += 1;
                     self.last_timestamp = record.store_timestamp;
-                    replay.put(&record)?;
+                    put(at, &record)?;
                 }
-                Found::Blank => {
-                    at = file.size();
-                    break;
-                }
+                Found::Blank => break,
                 // A record may end exactly at the end of a file that another store wrote.
                 Found::Nothing if data.is_empty() => break,
                 Found::Nothing => {
@@ -169,15 +229,17 @@ impl Scan {
     }
 }
 
-/// Wipe what is behind `end`, and map the file anew with what is before.
-fn end_file(config: &Config, file: MappedFile, end: u64) -> Result<MappedFile> {
-    let (path, base) = (file.path.clone(), file.base);
-    drop(file);
+/// Wipe what is behind `end`, and map the file with what is before.
+fn end_file(config: &Config, base: u64, end: u64) -> Result<MappedFile> {
+    let path = mapped_file::path(&config.commit_log, base);
     let written = end - base;
     let handle = OpenOptions::new().read(true).write(true).open(&path).at("open", &path)?;
-    wipe(&handle, written, config.log_file_size).at("wipe the end of", &path)?;
+    let wiped = wipe(&handle, written, config.log_file_size).at("wipe the end of", &path)?;
     allocate(&handle, config.log_file_size).at("allocate", &path)?;
-    handle.sync_all().at("sync", &path)?;
+    if wiped {
+        // Before anything is written there, or a power cut might bring back what stood behind it.
+        handle.sync_all().at("sync", &path)?;
+    }
     MappedFile::open(&config.commit_log, base, written as usize)
 }
 
@@ -214,7 +276,8 @@ pub fn is_zero(file: &File, from: u64, size: u64) -> io::Result<bool> {
         let wanted = block.len().min(size.saturating_sub(at) as usize);
         match file.read_at(&mut block[..wanted], at)? {
             0 => return Ok(true),
-            read if block[..read].iter().any(|&byte| byte != 0) => return Ok(false),
+            // All of it, since that is quicker than to look for the first.
+            read if block[..read].iter().fold(0, |all, byte| all | byte) != 0 => return Ok(false),
             read => at += read as u64,
         }
     }
@@ -230,20 +293,27 @@ struct Run {
 pub struct Replay {
     pub queues: Queues,
     start: u64,
+    /// Where the log begins; what it has below `start` isn't replayed, but for `repaired`.
+    log_min: u64,
     /// Other files, whose tags codes are taken over where they fit.
     old: Option<QueueFiles>,
     /// By slot of the queue.
     runs: Vec<Option<Run>>,
     runs_size: usize,
+    /// Of queues that lack entries below `start`, by slot: where in the log the first of them may lead.
+    lost: HashMap<usize, u64>,
+    /// Slots of the queues that are made again from what is below `start` too; None for all.
+    repaired: Option<HashSet<usize>>,
 }
 
 impl Replay {
     pub fn new(files: QueueFiles, start: u64, old: Option<QueueFiles>) -> Self {
-        Self { queues: Queues::new(files), start, old, runs: Vec::new(), runs_size: 0 }
+        let (runs, lost, repaired) = (Vec::new(), HashMap::new(), Some(HashSet::new()));
+        Self { queues: Queues::new(files), start, log_min: start, old, runs, runs_size: 0, lost, repaired }
     }
 
-    /// Take up the queues on disk, each up to its first entry at or above `start`.
-    fn load(&mut self) -> Result<()> {
+    /// Take up the queues on disk, each up to its first entry at or above `start`; whether there are any.
+    fn load(&mut self) -> Result<bool> {
         let root = self.queues.files.root.clone();
         for (topic, topic_path) in directories(&root)? {
             for (id, path) in directories(&topic_path)? {
@@ -253,7 +323,25 @@ impl Replay {
                 }
             }
         }
-        Ok(())
+        Ok(self.queues.iter().next().is_some())
+    }
+
+    fn is_repaired(&self, slot: usize) -> bool {
+        self.repaired.as_ref().is_none_or(|slots| slots.contains(&slot))
+    }
+
+    /// Whether a queue lacks entries before `index` that an earlier scan would find, and from where in the log on.
+    fn lost_before(&self, slot: usize, queue: &Queue, index: u64) -> Option<u64> {
+        if self.start <= self.log_min || index <= queue.next || self.is_repaired(slot) {
+            return None;
+        }
+        if !queue.exists {
+            // A topic without a directory was deleted.
+            return self.queues.files.root.join(&*queue.topic).is_dir().then_some(self.log_min);
+        }
+        let last = queue.next.checked_sub(1).and_then(|last| self.queues.entry(queue, last));
+        let position = last.filter(|last| last.is_real()).map_or(self.log_min, |last| last.position as u64);
+        (position < self.start).then_some(position)
     }
 
     fn load_queue(&mut self, topic: &str, id: i32, path: &Path) -> Result<()> {
@@ -294,6 +382,9 @@ impl Replay {
     pub fn put(&mut self, record: &record::Record<'_>) -> Result<()> {
         let Some((index, entry)) = entry_of(record) else { return Ok(()) };
         let Some(slot) = self.queues.slot_or_new(record.topic, record.queue_id) else { return Ok(()) };
+        if (record.position as u64) < self.start && !self.is_repaired(slot) {
+            return Ok(());
+        }
         if self.runs.len() <= slot {
             self.runs.resize_with(slot + 1, || None);
         }
@@ -318,6 +409,12 @@ impl Replay {
     fn write(&mut self, slot: usize) -> Result<()> {
         let (Some(mut run), Some(queue)) = (self.runs[slot].take(), self.queues.queue(slot)) else { return Ok(()) };
         self.runs_size -= run.entries.len();
+        if let Some(position) = self.lost_before(slot, queue, run.start) {
+            self.lost.insert(slot, position);
+            return Ok(());
+        }
+        // What there was of an earlier life of the topic isn't missed.
+        self.lost.remove(&slot);
         if let Some(old) = &self.old {
             take_over_tags(old, &queue.topic, queue.id, &mut run);
         }

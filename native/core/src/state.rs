@@ -60,7 +60,7 @@ pub struct State {
     pub appended: (u64, u64),
     /// Store timestamp of the last record.
     pub last_timestamp: i64,
-    /// Store timestamp of the last record that was forced by this process.
+    /// Store timestamp of the last record when the log was last forced.
     pub forced_until: i64,
     /// Entries of the batch appended last.
     pub batch: Vec<Entry>,
@@ -180,6 +180,7 @@ impl State {
 pub struct Shared {
     pub config: Config,
     pub flush_signal: Signal,
+    pub recovery: recover::Progress,
     state: Mutex<State>,
     flushing: Mutex<()>,
     queue_io: Mutex<()>,
@@ -205,14 +206,8 @@ impl Shared {
             batch: Vec::new(),
             recent_keys: RecentKeys::default(),
         };
-        let flush_signal = Signal::default();
-        Ok(Self {
-            config,
-            flush_signal,
-            state: Mutex::new(state),
-            flushing: Mutex::default(),
-            queue_io: Mutex::default(),
-        })
+        let (flush_signal, recovery, flushing, queue_io) = Default::default();
+        Ok(Self { config, flush_signal, recovery, state: Mutex::new(state), flushing, queue_io })
     }
 
     pub fn state(&self) -> MutexGuard<'_, State> {
@@ -263,9 +258,9 @@ impl Shared {
         if self.state().phase != Phase::Opened {
             return store("recover is only for a store that was just opened");
         }
-        let recovered = recover::recover(&self.config, start, check_crc)?;
+        let recovered = recover::recover(&self.config, start, check_crc, &self.recovery)?;
         let mut state = self.state();
-        state.log.adopt(recovered.files, recovered.end);
+        state.log.adopt(recovered.files, recovered.flushed, recovered.end);
         let known = std::mem::replace(&mut state.queues, recovered.queues);
         state.queues.inherit(known);
         state.last_timestamp = recovered.last_timestamp;
@@ -279,7 +274,10 @@ impl Shared {
             let mut state = self.state();
             match state.log.unflushed()? {
                 Some(unflushed) => (unflushed, state.last_timestamp),
-                None => return Ok(state.log.flushed()),
+                None => {
+                    state.forced_until = state.last_timestamp;
+                    return Ok(state.log.flushed());
+                }
             }
         };
         let result = unflushed.force().map_err(Error::of_sync);

@@ -1,6 +1,11 @@
 //! `Store` and `Slice` as Python sees them: arguments in, values out, and the GIL let go of around waits for the disk.
 
-use std::{ffi::c_int, path::PathBuf, ptr, sync::Arc};
+use std::{
+    ffi::c_int,
+    path::PathBuf,
+    ptr,
+    sync::{atomic::Ordering, Arc},
+};
 
 use pyo3::{
     exceptions::PyBufferError,
@@ -80,6 +85,12 @@ impl Store {
 
     fn recover(&self, py: Python<'_>, start: u64, check_crc: bool) -> Result<(u64, u64)> {
         py.detach(|| self.shared.recover(start, check_crc))
+    }
+
+    #[getter]
+    fn recovery(&self) -> (u64, u64) {
+        let progress = &self.shared.recovery;
+        (progress.read.load(Ordering::Relaxed), progress.total.load(Ordering::Relaxed))
     }
 
     fn close(&self, py: Python<'_>) -> Result<()> {

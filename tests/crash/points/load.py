@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rockmq import _core
+from rockmq.store import recovery
 from rockmq.store.checkpoint import Checkpoint
 from rockmq.store.files import AbortMark
 from tests.support.model import Record, batch
@@ -52,14 +53,12 @@ def start(root: Path) -> Started:
     abort = AbortMark(root / "abort")
     checkpoint = Checkpoint.load(root / "checkpoint")
     store = opened(root)
-    bound = checkpoint.safe if abort.was_there else None
-    files = store.files()
-    begin = files[0][0] if files else 0
-    for position, stored in reversed(files):
-        if stored >= 0 and (bound is None or stored <= bound):
-            begin = position
-            break
+    begin = recovery.start(store.files(), checkpoint, was_killed=abort.was_there, now=1 << 62)
     end, seen = store.recover(begin, True)
+    if checkpoint.position is not None and checkpoint.position > end:
+        checkpoint.position = end
+        checkpoint.save(root / "checkpoint")
+    store.flush()
     index = index_of(store, root, checkpoint.index if abort.was_there else None)
     abort.set()
     return Started(store, index, abort, checkpoint, begin, end, seen)
@@ -152,8 +151,9 @@ class CoreLoad:
         self._up.store.flush_queues(self._choice.random() < 0.3)
 
     def _save_checkpoint(self) -> None:
-        _, stored = self._up.store.flush_queues(True)
+        position, stored = self._up.store.flush_queues(True)
         self._up.checkpoint.physic, self._up.checkpoint.logics = self._forced_until, stored
+        self._up.checkpoint.position = min(position, self._up.store.flushed_position)
         self._up.checkpoint.save(self._root / "checkpoint")
 
     def _prepare(self) -> None:

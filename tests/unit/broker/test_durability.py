@@ -90,6 +90,7 @@ def test_what_is_durable_already_doesn_t_wait(bench: Bench) -> None:
 
 
 def test_too_slow_a_flush_is_told_with_all_fields(bench: Bench) -> None:
+    """Row 2.4, pitfall 9.12: what couldn't be forced in time is stored, and its answer has the ids."""
     frame = codec.Command(0, 9, codec.RESPONSE_FLAG, None, {"msgId": "ID", "queueId": "3", "queueOffset": "8"}).encode()
     bench.append(frame + frame, 100)
     bench.clock.seconds += 4

@@ -117,6 +117,7 @@ async def test_missing_topic_is_created_by_the_template(broker: Broker, remote: 
 
 
 async def test_parked_pull_is_answered_by_the_next_message(tmp_path: Path, remote: RemotingClient) -> None:
+    """Row 5.3."""
     for flush in ("SYNC_FLUSH", "ASYNC_FLUSH"):
         async with running(tmp_path / flush, flushDiskType=flush) as broker:
             await sent(remote, broker, send_request(b"old"))
@@ -146,6 +147,7 @@ async def test_parked_pull_skips_what_it_does_not_want(broker: Broker, remote: R
 
 
 async def test_parked_pull_ends_without_a_message(broker: Broker, remote: RemotingClient) -> None:
+    """Row 5.3."""
     await sent(remote, broker, send_request(b"old"))
     response = await remote.invoke(broker.address, pull_request(1, suspend_ms=1_000), 20)
     assert response.code == ResponseCode.PULL_NOT_FOUND
@@ -159,6 +161,7 @@ async def test_parked_pull_ends_without_a_message(broker: Broker, remote: Remoti
 async def test_pull_outside_the_queue_says_where_to_go_on(
     broker: Broker, remote: RemotingClient, offset: int, code: int, following: int
 ) -> None:
+    """Row 5.2."""
     for _ in range(3):
         await sent(remote, broker, send_request(b"x"))
     response = await remote.invoke(broker.address, pull_request(offset), 5)

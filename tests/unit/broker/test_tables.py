@@ -21,6 +21,7 @@ from tests.unit.broker.conftest import options
 
 
 async def test_topics_are_saved_in_apaches_shape_and_read_again(tmp_path: Path) -> None:
+    """Row 1.7."""
     table = TopicTable(tmp_path, options(tmp_path), FakeClock())
     table.create_system_topics()
     fifo = {"message.type": "FIFO"}
@@ -62,6 +63,7 @@ async def test_changes_that_come_together_are_saved_together(tmp_path: Path) -> 
 
 
 def test_document_that_cannot_be_read_is_not_taken_for_an_empty_one(tmp_path: Path) -> None:
+    """Row 1.7."""
     (tmp_path / "topics.json").write_text("{ broken")
     with pytest.raises(ConfigError, match=r"topics\.json"):
         TopicTable(tmp_path, options(tmp_path), FakeClock())
@@ -70,6 +72,7 @@ def test_document_that_cannot_be_read_is_not_taken_for_an_empty_one(tmp_path: Pa
 
 
 def test_offsets_of_an_apache_broker_are_read(tmp_path: Path) -> None:
+    """Row 1.7, pitfall 9.15: integer keys without quotes."""
     version = '"dataVersion":{"counter":5,"stateVersion":0,"timestamp":1}'
     text = f'{{\n\t{version},\n\t"offsetTable":{{"T@g":{{0:10,1:7\n\t\t}},"T@h":{{3:-1}}\n\t}}\n}}'
     (tmp_path / "consumerOffset.json").write_text(text)

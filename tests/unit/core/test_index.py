@@ -102,6 +102,7 @@ actions = st.lists(messages | st.sampled_from(["all", "step", "restart", "restar
 @settings(max_examples=150, deadline=None)
 @given(actions=actions)
 def test_files_are_those_of_the_model(actions: list[Sent | str]) -> None:
+    """Row 3.5."""
     path = Path(tempfile.mkdtemp())
     try:
         store, model = filled(path, [])
@@ -192,6 +193,7 @@ def test_keys_of_one_message_that_are_spread_over_two_files_are_put_once(tmp_pat
 def test_after_a_crash_only_what_the_checkpoint_vouches_for_is_kept(
     tmp_path: Path, trusted_until: int | None, kept: int
 ) -> None:
+    """Row 3.5."""
     store, model = filled(tmp_path, [sent(1000 + n, f"k{n}") for n in range(2 * (ENTRIES - 1) + 3)])
     index = index_of(store, tmp_path)
     catch_up(index, store)
@@ -249,6 +251,7 @@ def test_damaged_file_is_made_again_with_all_behind_it(tmp_path: Path, damage: C
 
 
 def test_a_ring_of_entries_ends(tmp_path: Path) -> None:
+    """Pitfall 9.16."""
     store, _ = filled(tmp_path, [sent(1000, "a"), sent(1001, "b"), sent(1002, "a")])
     index = index_of(store, tmp_path)
     catch_up(index, store)
@@ -277,6 +280,7 @@ def test_entries_behind_the_logs_end_are_dropped(tmp_path: Path) -> None:
 
 
 def test_files_below_the_logs_beginning_are_deleted(tmp_path: Path) -> None:
+    """Row 4.2."""
     store, model = filled(tmp_path, [sent(1000 + n, f"k{n}", tags="t" * 50) for n in range(60)])
     index = index_of(store, tmp_path)
     catch_up(index, store)
@@ -335,6 +339,7 @@ def test_sizes_that_cannot_be_are_refused(tmp_path: Path, slots: int, entries: i
 
 
 def test_hashes_are_javas() -> None:
+    """Pitfall 9.10."""
     assert key_hash("polygenelubricants") == 0
     assert key_hash("TagA") == 2_598_919
     assert key_hash("标签") == 857_175

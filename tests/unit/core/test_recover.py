@@ -1,5 +1,6 @@
 """What recovery makes of the files a crash has left."""
 
+import shutil
 import struct
 from pathlib import Path
 
@@ -77,7 +78,7 @@ def check(path: Path, log: Log, start: int = 0, *, scanned: int | None = None) -
 
 
 def check_content(store: Store, log: Log) -> None:
-    assert store.max_position == store.flushed_position == log.end
+    assert store.max_position == store.flush() == log.end
     assert sorted(store.queues()) == sorted((*key, 0, len(log.queue(*key))) for key in log.queues())
     for key in log.queues():
         got = store.get(*key, 0, 10_000, 1 << 30, log.end, None)
@@ -143,6 +144,7 @@ def test_a_start_that_is_no_file_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("field", ["size", "magic", "position", "body", "rest", "zero page"])
 def test_the_log_ends_at_the_first_record_that_is_not_whole(tmp_path: Path, field: str) -> None:
+    """Rows 2.2 and 4.1."""
     log = written(tmp_path / "a", 40, flushed=35)
     path = stores.copied(tmp_path / "a", tmp_path / "b")
     broken = log.records[17]
@@ -160,6 +162,7 @@ def test_the_log_ends_at_the_first_record_that_is_not_whole(tmp_path: Path, fiel
 
 
 def test_without_the_crc_a_body_is_believed(tmp_path: Path) -> None:
+    """Row 2.2: checkCRCOnRecover."""
     log = written(tmp_path / "a", 10)
     path = stores.copied(tmp_path / "a", tmp_path / "b")
     overwrite(path, log.records[5].position + 90, b"damaged")
@@ -167,6 +170,7 @@ def test_without_the_crc_a_body_is_believed(tmp_path: Path) -> None:
 
 
 def test_a_torn_tail_is_wiped(tmp_path: Path) -> None:
+    """Pitfall 9.2: wherever in the last record the write was torn."""
     log = written(tmp_path / "a", 12)
     for cut in range(1, log.records[-1].size, 7):
         path = stores.copied(tmp_path / "a", tmp_path / "b")
@@ -184,7 +188,7 @@ def test_a_garbage_tail_is_wiped(tmp_path: Path) -> None:
 
 
 def test_a_stale_record_behind_the_end_stays_dead(tmp_path: Path) -> None:
-    """A record of an earlier life stands right behind where a new, equally long one ends."""
+    """A record of an earlier life stands right behind where a new, equally long one ends. Pitfall 9.3."""
     log = written(tmp_path / "a", 6, flushed=6)
     path = stores.copied(tmp_path / "a", tmp_path / "b")
     broken = log.records[3]
@@ -197,6 +201,7 @@ def test_a_stale_record_behind_the_end_stays_dead(tmp_path: Path) -> None:
 
 
 def test_a_blank_at_the_end_and_a_file_made_ahead(tmp_path: Path) -> None:
+    """Rows 1.2 and 2.1: BLANK, and files that were never used."""
     store, log = opened(tmp_path / "a"), Log(FILE)
     store.recover(0, True)
     for number in range(2):
@@ -215,6 +220,7 @@ def test_a_blank_at_the_end_and_a_file_made_ahead(tmp_path: Path) -> None:
 
 
 def test_an_empty_last_file_is_dropped(tmp_path: Path) -> None:
+    """Row 1.2, pitfall 9.1: the one length that is tolerated."""
     log = written(tmp_path / "a", 30)
     path = stores.copied(tmp_path / "a", tmp_path / "b")
     (path / "commitlog" / f"{len(log_files(path)) * FILE:020}").touch()
@@ -222,6 +228,7 @@ def test_an_empty_last_file_is_dropped(tmp_path: Path) -> None:
 
 
 def test_without_a_log_the_queues_are_gone(tmp_path: Path) -> None:
+    """Row 4.1."""
     written(tmp_path / "a", 30, flushed=30)
     path = stores.copied(tmp_path / "a", tmp_path / "b")
     for file in log_files(path):
@@ -233,7 +240,7 @@ def test_without_a_log_the_queues_are_gone(tmp_path: Path) -> None:
 
 
 def test_entries_that_are_there_keep_their_tags_code(tmp_path: Path) -> None:
-    """Apache keeps delivery times in the tags codes of its delay queues."""
+    """Apache keeps delivery times in the tags codes of its delay queues. Row 3.1."""
     log = written(tmp_path / "a", 20, flushed=20)
     path = stores.copied(tmp_path / "a", tmp_path / "b")
     file = path / "consumequeue" / "T" / "0" / f"{0:020}"
@@ -248,6 +255,7 @@ def test_entries_that_are_there_keep_their_tags_code(tmp_path: Path) -> None:
 
 
 def test_a_lost_queue_over_retention_begins_with_blanks(tmp_path: Path) -> None:
+    """Pitfalls 9.6 and 9.19: a queue's minimum comes from the log, and pre-blank entries count for nothing."""
     log = written(tmp_path / "a", 120, flushed=120)
     path = stores.copied(tmp_path / "a", tmp_path / "b")
     for file in log_files(path)[:3]:
@@ -276,18 +284,26 @@ def test_a_lost_queue_over_retention_begins_with_blanks(tmp_path: Path) -> None:
     assert store.queue_bounds("T", 0) == (low, len(queue))
 
 
-def test_holes_in_a_queue_are_bridged(tmp_path: Path) -> None:
-    """Entries that neither the file nor the scan has become pre-blank ones, and are passed over by readers."""
-    log = written(tmp_path / "a", 120, flushed=120)
-    path = stores.copied(tmp_path / "a", tmp_path / "b")
-    start = opened(path).files()[3][0]
-    queue = log.queue("T", 0)
-    first = next(one.queue_offset for one in queue if one.position >= start)
+def shortened(path: Path, index: int) -> None:
+    """Take the entries of queue T/0 from `index` on away."""
     files = sorted((path / "consumequeue" / "T" / "0").iterdir())
-    data = bytearray(b"".join(file.read_bytes() for file in files))
-    data[20 * (first - 2) :] = bytes(len(data) - 20 * (first - 2))
+    data = b"".join(file.read_bytes() for file in files)
+    data = data[: 20 * index].ljust(len(data), b"\0")
     for number, file in enumerate(files):
         file.write_bytes(data[number * QUEUE_FILE : (number + 1) * QUEUE_FILE])
+
+
+def test_holes_in_a_queue_are_bridged(tmp_path: Path) -> None:
+    """Entries that neither the file nor the log has become pre-blank ones, and are passed over by readers. Pitfall 9.6."""
+    log = written(tmp_path / "a", 120, flushed=120)
+    path = stores.copied(tmp_path / "a", tmp_path / "b")
+    queue = log.queue("T", 0)
+    files = [one.position // FILE for one in queue]
+    # The last two of its records in one file.
+    first = next(at for at in range(3, len(queue)) if files[at - 2] == files[at - 1] < files[at])
+    start = files[first] * FILE
+    shortened(path, first - 2)
+    overwrite(path, queue[first - 2].position, bytes(8))
     store = opened(path)
     store.recover(start, True)
     assert store.queue_bounds("T", 0) == (0, len(queue))
@@ -299,6 +315,104 @@ def test_holes_in_a_queue_are_bridged(tmp_path: Path) -> None:
     store = opened(path)
     store.recover(store.files()[-1][0], True)
     assert store.queue_bounds("T", 0) == (0, len(queue))
+
+
+@pytest.mark.parametrize("what", ["all", "a queue", "files of a queue", "the end", "all but the beginning"])
+@pytest.mark.parametrize("start_file", [0, 3, -1])
+def test_entries_that_queues_have_lost_come_from_the_log(tmp_path: Path, what: str, start_file: int) -> None:
+    """Wherever the scan was meant to begin (store spec, 3.1 and 4.1: recovery of queues; pitfall 9.5)."""
+    log = written(tmp_path / "a", 120, flushed=120)
+    path = stores.copied(tmp_path / "a", tmp_path / "b")
+    start = opened(path).files()[start_file][0]
+    queues = path / "consumequeue"
+    match what:
+        case "all":
+            shutil.rmtree(queues)
+        case "a queue":
+            shutil.rmtree(queues / "T" / "0")
+        case "files of a queue":
+            for file in (queues / "T" / "0").iterdir():
+                file.unlink()
+        case "the end":
+            shortened(path, len(log.queue("T", 0)) - 3)
+        case "all but the beginning":
+            for file in sorted((queues / "T" / "0").iterdir())[1:]:
+                file.unlink()
+    store = opened(path)
+    assert store.recover(start, True)[0] == log.end
+    check_content(store, log)
+    check_disk(path, log)
+
+
+def test_looking_for_lost_entries_never_ends_the_log(tmp_path: Path) -> None:
+    """A record that was damaged long ago stays where it is, and so does all behind it; other queues are as they were."""
+    log = written(tmp_path / "a", 120, flushed=120)
+    path = stores.copied(tmp_path / "a", tmp_path / "b")
+    files = opened(path).files()
+    overwrite(path, files[2][0] + 4, bytes(4))
+    damaged = (path / "commitlog" / f"{files[2][0]:020}").read_bytes()
+    shutil.rmtree(path / "consumequeue" / "T" / "0")
+    store = opened(path)
+    assert store.recover(files[-1][0], True)[0] == log.end
+    assert (path / "commitlog" / f"{files[2][0]:020}").read_bytes() == damaged
+    broken = next(one for one in log.records if one.position == files[2][0])
+    queue = log.queue("T", 0)
+    assert store.queue_bounds("T", 0) == (0, len(queue))
+    for index, one in enumerate(queue):
+        readable = not files[2][0] <= one.position < files[3][0]
+        assert store.store_timestamp("T", 0, index) == (one.store_timestamp if readable else -1)
+    for key in set(log.queues()) - {("T", 0)}:
+        for index, one in enumerate(log.queue(*key)):
+            assert store.store_timestamp(*key, index) == (-1 if one == broken else one.store_timestamp)
+
+
+def test_a_queue_ahead_of_the_log_is_cut(tmp_path: Path) -> None:
+    """Also when the log ends long before the queue does: whole queue files go."""
+    log = written(tmp_path / "a", 120, flushed=120)
+    path = stores.copied(tmp_path / "a", tmp_path / "b")
+    for file in log_files(path)[4:]:
+        file.unlink()
+    left = log.truncated(next(number for number, one in enumerate(log.records) if one.position >= 4 * FILE))
+    store = opened(path)
+    assert store.recover(3 * FILE, True)[0] == 4 * FILE
+    for key in left.queues():
+        assert store.queue_bounds(*key) == (0, len(left.queue(*key)))
+    again = opened(path)
+    again.recover(0, True)
+    assert sorted(again.queues()) == sorted(store.queues())
+    assert stores.append(again, record(120, topic="T", queue_id=0))[2] == len(left.queue("T", 0))
+
+
+def test_recovery_reads_from_its_start_on_and_no_more(tmp_path: Path) -> None:
+    """Row 4.1: what it costs is what isn't known to be on disk, not the size of the log."""
+    log = written(tmp_path / "a", 200, flushed=200)
+    path = stores.copied(tmp_path / "a", tmp_path / "b")
+    files = opened(path).files()
+    assert len(files) > 8
+    for start in (files[-1][0], files[-2][0], 0):
+        store = opened(path)
+        assert store.recovery == (0, 0)
+        store.recover(start, True)
+        assert store.recovery == (log.end - start, len(files) * FILE - start)
+        assert store.flushed_position == start
+        assert store.flush() == store.flushed_position == log.end
+
+
+def test_times_that_go_back_keep_the_log_and_the_search_bounded(tmp_path: Path) -> None:
+    """Pitfall 9.7: the search assumes times in order, and only has to end within the queue when they aren't."""
+    store = stores.fresh(tmp_path, log_file_size=FILE, queue_file_size=QUEUE_FILE)
+    times = [5000, 5001, 5002, 100, 101, 102, 7000, 50, 51, 0] * 6
+    for time in times:
+        stores.append(store, record(1, topic="T", queue_id=0, store_timestamp=time))
+    store.flush_queues(True)
+    again = opened(stores.copied(tmp_path, tmp_path.with_name("again")))
+    again.recover(again.files()[2][0], True)
+    assert again.queue_bounds("T", 0) == (0, len(times))
+    for timestamp in (-1, 0, 50, 100, 4999, 5001, 6000, 7000, 9000):
+        for upper in (False, True):
+            assert 0 <= again.offset_by_time("T", 0, timestamp, upper) <= len(times)
+    assert again.offset_by_time("T", 0, 7001, False) == len(times)
+    assert again.offset_by_time("T", 0, 7000, True) == len(times) - 1
 
 
 def test_a_queue_follows_the_last_life_of_its_topic(tmp_path: Path) -> None:
@@ -317,6 +431,7 @@ def test_a_queue_follows_the_last_life_of_its_topic(tmp_path: Path) -> None:
 
 
 def test_foreign_names_are_left_alone(tmp_path: Path) -> None:
+    """Rows 1.1 and 1.5."""
     log = written(tmp_path / "a", 10, flushed=10)
     path = stores.copied(tmp_path / "a", tmp_path / "b")
     for name in ("notes", "-1", "01", "T", "99999999999"):
@@ -332,7 +447,8 @@ def test_a_queue_file_of_another_size_is_an_error(tmp_path: Path) -> None:
     written(tmp_path / "a", 10, flushed=10)
     path = stores.copied(tmp_path / "a", tmp_path / "b")
     store = stores.opened(path, log_file_size=FILE, queue_file_size=QUEUE_FILE * 2)
-    with pytest.raises(StoreError, match=f"has {QUEUE_FILE} bytes, and queue files have {QUEUE_FILE * 2}"):
+    reason = f"has {QUEUE_FILE} bytes, and queue files have {QUEUE_FILE * 2}: set mappedFileSizeConsumeQueue"
+    with pytest.raises(StoreError, match=reason):
         store.recover(0, True)
 
 
@@ -356,6 +472,7 @@ def hostile(position: int, **changes: object) -> bytes:
     ],
 )
 def test_records_without_a_place_in_a_queue(tmp_path: Path, changes: dict[str, object]) -> None:
+    """Rows 2.1 and 3.1: prepared and rollback records, inner batches, names that are none."""
     (tmp_path / "commitlog").mkdir()
     data = hostile(0, **changes)
     (tmp_path / "commitlog" / f"{0:020}").write_bytes(data.ljust(FILE, b"\0"))

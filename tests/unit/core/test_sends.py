@@ -157,6 +157,7 @@ def test_one_way_sends_get_no_reply(store: Store) -> None:
 @pytest.mark.parametrize("peer", [PEER, PEER_V6])
 @pytest.mark.parametrize("host", [HOST, HOST_V6])
 def test_address_bits_follow_the_hosts(tmp_path: Path, peer: bytes, host: bytes) -> None:
+    """Row 2.1: sysFlag bits 4 and 5."""
     store = stores.opened(tmp_path, store_host=host)
     store.recover(0, True)
     store.set_ordinary("T", 4, True)
@@ -173,6 +174,7 @@ BATCH = [(1, b"one", KEY + b"TAGS\x01A\x02"), (-2, b"", b""), (3, b"three", b"DE
 
 @pytest.mark.parametrize(("code", "serializer"), [(10, 0), (310, 1), (320, 0)])
 def test_a_batch_becomes_records_of_its_own(store: Store, code: int, serializer: int) -> None:
+    """Row 2.5."""
     reply_to(store, send())
     header = reply_to(store, send(model.batch(BATCH), b"", code=code, serializer=serializer, m="TRUE", j=None))
     records = stored(store)[1:]
@@ -240,6 +242,7 @@ def test_a_send_that_needs_a_decision_is_handed_over(store: Store, case: str, co
 
 @pytest.mark.parametrize("case", ["closed to writing", "forgotten topic", "closed", "invalid UTF-8", "response"])
 def test_no_send_is_stored_where_it_must_not_be(store: Store, case: str) -> None:
+    """Row 2.4."""
     data = send()
     if case == "closed to writing":
         store.set_writable(False)
@@ -257,12 +260,14 @@ def test_no_send_is_stored_where_it_must_not_be(store: Store, case: str) -> None
 
 
 def test_properties_fill_their_bound(store: Store) -> None:
+    """Row 2.3."""
     properties = KEY + b"a\x01" + b"x" * (32_767 - len(KEY) - len(ADDED) - 3) + b"\x02"
     reply_to(store, send(b"b", properties))
     assert len(stored(store)[0].properties) == 32_767
 
 
 def test_topics_over_127_bytes_are_v2_and_have_no_batches(store: Store) -> None:
+    """Row 2.1, pitfall 9.9."""
     topic = "t" * 128
     store.set_ordinary(topic, 4, False)
     assert reply_to(store, send(b=topic)).fields["queueOffset"] == "0"

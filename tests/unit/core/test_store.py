@@ -136,6 +136,7 @@ def test_the_store_is_the_model(
 def test_files_are_what_the_format_says(
     tmp_path_factory: pytest.TempPathFactory, steps: list[Record | list[tuple[int, bytes]]]
 ) -> None:
+    """Rows 2.1 and 3.1."""
     path = tmp_path_factory.mktemp("store")
     store, log = stores.fresh(path, log_file_size=4096, queue_file_size=20 * 7), Log(4096)
     apply(store, log, steps)
@@ -158,6 +159,7 @@ def test_files_are_what_the_format_says(
 
 
 def test_statuses_at_the_edges(tmp_path: Path) -> None:
+    """Row 5.1: the table of statuses."""
     store = stores.fresh(tmp_path)
     assert store.get("T", 0, 0, 32, 1000, 0, None) == (model.NO_QUEUE, 0, 0, 0, 0, [])
     ends = [sum(stores.append(store, record(number))[:2]) for number in range(3)]
@@ -195,6 +197,7 @@ def test_a_limit_may_be_far_behind(tmp_path: Path) -> None:
 
 
 def test_no_more_than_800_entries_are_looked_at(tmp_path: Path) -> None:
+    """Row 5.1: maxFilterMessageSize."""
     store = stores.fresh(tmp_path, queue_file_size=20 * 300)
     for number in range(2000):
         stores.append(store, record(number, properties=b"TAGS\x01B\x02" if number == 900 else b"TAGS\x01A\x02"))
@@ -233,6 +236,7 @@ def test_long_runs_are_slices_of_the_map(tmp_path: Path) -> None:
 
 
 def test_reading_at_a_position(tmp_path: Path) -> None:
+    """Row 2.2."""
     store = stores.fresh(tmp_path)
     [placed] = Log(1 << 20).append(record(1))
     assert store.read(0) is None
@@ -243,6 +247,7 @@ def test_reading_at_a_position(tmp_path: Path) -> None:
 
 
 def test_offsets_by_time(tmp_path: Path) -> None:
+    """Row 3.6."""
     store = stores.fresh(tmp_path, queue_file_size=20 * 3)
     times = [10, 10, 20, 20, 20, 40]
     for time in times:
@@ -262,6 +267,7 @@ def test_offsets_by_time(tmp_path: Path) -> None:
 
 
 def test_a_malformed_batch_stores_nothing(tmp_path: Path) -> None:
+    """Row 2.5."""
     store = stores.fresh(tmp_path)
     body = model.batch([(1, b"one", b"a\x01b"), (2, b"two", b"")])
 
@@ -284,6 +290,7 @@ def test_a_malformed_batch_stores_nothing(tmp_path: Path) -> None:
 
 
 def test_a_batch_is_in_one_file(tmp_path: Path) -> None:
+    """Row 2.5."""
     store = stores.fresh(tmp_path, log_file_size=4096)
     stores.append(store, record(0, body=bytes(600)))
     body = model.batch([(0, bytes(500), b"")] * 6)
@@ -318,6 +325,7 @@ def test_a_store_that_may_not_be_written(tmp_path: Path) -> None:
 
 
 def test_a_prepared_file_is_used_or_deleted(tmp_path: Path) -> None:
+    """Row 1.2: pre-allocation."""
     store = stores.fresh(tmp_path, log_file_size=4096)
     log = tmp_path / "commitlog"
     assert store.prepare_next_file() is True
@@ -343,6 +351,7 @@ def locked_kib() -> int:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="locked memory is read from /proc: needs Linux")
 def test_the_file_in_use_and_the_next_are_locked_and_no_others(tmp_path: Path) -> None:
+    """Row 1.2: warm-up."""
     before = locked_kib()
     store = stores.fresh(tmp_path, log_file_size=8192)
     stores.append(store, record(0))
@@ -359,6 +368,7 @@ def test_the_file_in_use_and_the_next_are_locked_and_no_others(tmp_path: Path) -
 
 
 def test_a_directory_that_cannot_be_used(tmp_path: Path) -> None:
+    """Row 1.2: files of other sizes, gaps."""
     (tmp_path / "commitlog").mkdir(parents=True)
     for base in (0, 8192):
         (tmp_path / "commitlog" / f"{base:020}").write_bytes(bytes(4096))
@@ -372,6 +382,7 @@ def test_a_directory_that_cannot_be_used(tmp_path: Path) -> None:
 
 
 def test_old_files_go_and_queues_begin_later(tmp_path: Path) -> None:
+    """Row 4.2, pitfall 9.19."""
     store = stores.fresh(tmp_path, log_file_size=4096, queue_file_size=20 * 4)
     log = Log(4096)
     for number in range(60):

@@ -1,6 +1,7 @@
 """What the store does around the core: who owns it, how it starts and ends, what it does when the disk fails."""
 
 import asyncio
+import shutil
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -51,6 +52,7 @@ def put(store: MessageStore, body: bytes, queue_id: int = 0) -> Put:
 
 
 async def test_sync_flush_hides_what_is_not_on_disk(tmp_path: Path) -> None:
+    """Row 3.4, pitfall 9.11."""
     async with opened(tmp_path) as (store, events):
         stored = put(store, b"x" * 100)
         assert store.get("T", 0, 0, 32, 1 << 20, None).messages == 0
@@ -61,6 +63,7 @@ async def test_sync_flush_hides_what_is_not_on_disk(tmp_path: Path) -> None:
 
 
 async def test_async_flush_shows_at_once_and_forces_by_itself(tmp_path: Path) -> None:
+    """Row 1.4."""
     async with opened(tmp_path, flushDiskType="ASYNC_FLUSH", flushIntervalCommitLog="20") as (store, events):
         stored = put(store, b"x")
         assert store.get("T", 0, 0, 32, 1 << 20, None).messages == 1
@@ -69,6 +72,7 @@ async def test_async_flush_shows_at_once_and_forces_by_itself(tmp_path: Path) ->
 
 
 async def test_abort_stands_while_the_store_runs(tmp_path: Path) -> None:
+    """Rows 1.1 and 1.5, pitfall 9.4."""
     async with opened(tmp_path):
         assert (tmp_path / "abort").read_text().isdigit()
     assert not (tmp_path / "abort").exists()
@@ -91,6 +95,7 @@ async def test_a_kill_is_noticed_and_the_log_checked_from_the_checkpoint(tmp_pat
 
 
 async def test_store_is_locked_against_other_processes_and_itself(tmp_path: Path) -> None:
+    """Row 1.1, pitfall 9.20."""
     code = f"import fcntl; f = open({str(tmp_path / 'lock')!r}, 'r+'); fcntl.lockf(f, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)"
     async with opened(tmp_path):
         with pytest.raises(ConfigError, match="in use"):
@@ -101,6 +106,21 @@ async def test_store_is_locked_against_other_processes_and_itself(tmp_path: Path
         assert b"BlockingIOError" in other.stderr
     free = await asyncio.to_thread(subprocess.run, [sys.executable, "-c", code], capture_output=True)
     assert free.returncode == 0
+
+
+@pytest.mark.parametrize("flush", ["SYNC_FLUSH", "ASYNC_FLUSH"])
+async def test_no_message_waits_in_a_pool(tmp_path: Path, flush: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Row 1.3, pitfall 9.22: what transientStorePoolEnable asks for isn't done, so nothing is read before it is in the log,
+    and nothing dies with the process."""
+    async with opened(tmp_path / "a", transientStorePoolEnable="true", flushDiskType=flush) as (store, _):
+        assert "transientStorePoolEnable is not needed" in caplog.text
+        end = put(store, b"x").end
+        # What a kill leaves.
+        shutil.copytree(tmp_path / "a", tmp_path / "b")
+    assert (tmp_path / "b" / "abort").exists()
+    async with opened(tmp_path / "b") as (store, _):
+        assert store.core.max_position == end
+        assert store.get("T", 0, 0, 32, 1 << 20, None).messages == 1
 
 
 async def test_log_file_of_another_size_is_refused_with_its_name(tmp_path: Path) -> None:
@@ -117,6 +137,7 @@ async def test_log_file_of_another_size_is_refused_with_its_name(tmp_path: Path)
 
 
 def test_checkpoint_is_apaches(tmp_path: Path) -> None:
+    """Row 1.6."""
     path = tmp_path / "checkpoint"
     Checkpoint(10_000, 9_000, 8_000).save(path)
     data = path.read_bytes()

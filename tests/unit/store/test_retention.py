@@ -1,6 +1,7 @@
 """Which log files are deleted, and when. The disk is a stand-in: its use is what a test says."""
 
 import logging
+import os
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from datetime import datetime
@@ -81,6 +82,7 @@ def names(root: Path) -> list[int]:
 
 
 async def test_expired_files_go_at_their_hour_only(tmp_path: Path, fake_disk: Disk) -> None:
+    """Row 4.2."""
     clock = FakeClock()
     async with opened(tmp_path, clock, fileReservedTime="48", deleteWhen="04;13") as (store, retention):
         at_hour(clock, 13)
@@ -114,6 +116,23 @@ async def test_a_file_expires_with_its_last_message(tmp_path: Path, fake_disk: D
         assert names(tmp_path) == [3]
 
 
+async def test_times_of_files_say_nothing(tmp_path: Path, fake_disk: Disk) -> None:
+    """Pitfall 9.8: a copy of a store may have old files, or fresh ones; the age is that of the messages."""
+    clock = FakeClock()
+    async with opened(tmp_path, clock, fileReservedTime="20") as (store, retention):
+        at_hour(clock, 4)
+        fill(store, 4)
+        for file in (tmp_path / "commitlog").iterdir():
+            os.utime(file, (1, 1))
+        await retention.clean()
+        assert names(tmp_path) == [0, 1, 2, 3]
+        clock.seconds += 24 * HOUR
+        for file in (tmp_path / "commitlog").iterdir():
+            os.utime(file, (clock.seconds, clock.seconds))
+        await retention.clean()
+        assert names(tmp_path) == [3]
+
+
 async def test_a_round_has_a_bound(tmp_path: Path, fake_disk: Disk) -> None:
     clock = FakeClock()
     async with opened(tmp_path, clock, fileReservedTime="0", deleteFileBatchMax="3") as (store, retention):
@@ -128,6 +147,7 @@ async def test_a_round_has_a_bound(tmp_path: Path, fake_disk: Disk) -> None:
 async def test_a_disk_in_use_makes_expired_files_go_at_any_hour(
     tmp_path: Path, fake_disk: Disk, used: int, goes: bool
 ) -> None:
+    """Row 4.2: diskMaxUsedSpaceRatio."""
     clock = FakeClock()
     async with opened(tmp_path, clock, fileReservedTime="1") as (store, retention):
         at_hour(clock, 13)
@@ -143,6 +163,7 @@ async def test_a_disk_in_use_makes_expired_files_go_at_any_hour(
 async def test_a_full_disk_makes_the_oldest_go_whatever_its_age(
     tmp_path: Path, fake_disk: Disk, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """Row 4.2: diskSpaceCleanForciblyRatio."""
     caplog.set_level(logging.INFO)
     clock = FakeClock()
     async with opened(tmp_path, clock) as (store, retention):
@@ -196,6 +217,7 @@ async def test_bytes_in_all_are_bounded(tmp_path: Path, fake_disk: Disk) -> None
 
 
 async def test_queue_files_follow_the_log_and_a_restart_finds_the_same_minimum(tmp_path: Path, fake_disk: Disk) -> None:
+    """Row 4.2, pitfall 9.19: the minimum is nowhere on disk."""
     clock = FakeClock()
     async with opened(tmp_path, clock, retentionBytes=str(2 * FILE_SIZE)) as (store, retention):
         fill(store, 10)

@@ -1,0 +1,241 @@
+"""Opening what is there: checkpoints that are wrong, clocks that go back, and what is said meanwhile."""
+
+import asyncio
+import logging
+import random
+import struct
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rockmq.base.errors import ConfigError
+from rockmq.store import recovery
+from rockmq.store.checkpoint import SIZE, Checkpoint
+from rockmq.store.message_store import MessageStore
+from tests.support.clock import FakeClock
+from tests.unit.store.stores import HOST, made
+
+FILE = 16 << 10
+COUNT = 400
+NOW = 1_700_000_000_000
+HOUR_MS = 3_600_000
+FUTURE = struct.pack(">qqq", *[NOW + HOUR_MS] * 3).ljust(SIZE, b"\0")
+
+
+def make(root: Path, clock: FakeClock, **settings: str) -> MessageStore:
+    return made(root, {"mappedFileSizeCommitLog": str(FILE), **settings}, clock)[0]
+
+
+def bodies(store: MessageStore) -> list[bytes]:
+    low, high = store.bounds("T", 0)
+    found = [store.get("T", 0, offset, 1, 1 << 20, None) for offset in range(low, high)]
+    assert all(each.messages == 1 for each in found)
+    return [bytes(memoryview(buffer))[88:92] for each in found for buffer in each.buffers]
+
+
+async def killed(root: Path, *, step_ms: int = 10) -> list[bytes]:
+    """A store of many log files, as a kill leaves it, whose clock goes by `step_ms` for each message."""
+    clock = FakeClock()
+    store = make(root, clock)
+    await store.start()
+    for number in range(COUNT):
+        store.append("T", 0, b"%04d" % number + bytes(300), b"", born_host=HOST, born_timestamp=0)
+        clock.seconds += step_ms / 1000
+    await store.close()
+    (root / "abort").write_text("1")
+    return [b"%04d" % number for number in range(COUNT)]
+
+
+def torn(root: Path) -> int:
+    """Damage the last record of the log's second file, which no recovery from a later one would see; its position."""
+    data = (root / "commitlog" / f"{FILE:020}").read_bytes()
+    at, last = 0, 0
+    while struct.unpack_from(">i", data, at + 4)[0] != -875286124:
+        last, at = at, at + struct.unpack_from(">i", data, at)[0]
+    with (root / "commitlog" / f"{FILE:020}").open("r+b") as file:
+        file.seek(last + 100)
+        file.write(b"torn")
+    return FILE + last
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        pytest.param(None, id="missing"),
+        pytest.param(b"", id="empty"),
+        pytest.param(bytes(SIZE), id="zeros"),
+        pytest.param(b"\x7f" * 20, id="too short"),
+        pytest.param(FUTURE, id="in the future"),
+        pytest.param(FUTURE[:40] + struct.pack(">qq", 1 << 40, 4711) + bytes(SIZE - 56), id="a position without its CRC"),
+        pytest.param(random.Random(1).randbytes(SIZE), id="garbage"),
+        pytest.param(b"\xff" * SIZE, id="ones"),
+    ],
+)
+async def test_a_wrong_checkpoint_vouches_for_nothing(tmp_path: Path, content: bytes | None) -> None:
+    """Row 1.6, pitfall 9.21: after a kill all is read, and what is damaged is found wherever it is."""
+    sent = await killed(tmp_path)
+    position = torn(tmp_path)
+    path = tmp_path / "checkpoint"
+    path.unlink()
+    if content is not None:
+        path.write_bytes(content)
+    store = make(tmp_path, FakeClock())
+    await store.start()
+    assert store.core.max_position == position
+    left = bodies(store)
+    assert left == sent[: len(left)]
+    await store.close()
+
+
+async def test_a_checkpoint_in_the_future_costs_only_time(tmp_path: Path) -> None:
+    sent = await killed(tmp_path)
+    (tmp_path / "checkpoint").write_bytes(FUTURE)
+    store = make(tmp_path, FakeClock())
+    await store.start()
+    assert store.core.recovery[0] == store.core.max_position
+    assert bodies(store) == sent
+    await store.close()
+
+
+async def test_recovery_is_bounded_by_the_checkpoint(tmp_path: Path) -> None:
+    """Row 4.1: of many files a kill has the last ones read, though the clock stood still all the time."""
+    sent = await killed(tmp_path, step_ms=0)
+    files = len(list((tmp_path / "commitlog").iterdir()))
+    assert files > 8
+    path = tmp_path / "checkpoint"
+    checkpoint = Checkpoint.load(path)
+    assert checkpoint.position is not None
+    checkpoint.position -= FILE
+    checkpoint.save(path)
+    store = make(tmp_path, FakeClock())
+    await store.start()
+    assert FILE < store.core.recovery[0] <= 2 * FILE
+    assert bodies(store) == sent
+    await store.close()
+
+
+@pytest.mark.parametrize("by_times", [False, True])
+async def test_a_clock_that_goes_back_loses_nothing(tmp_path: Path, by_times: bool) -> None:
+    """Pitfall 9.7: back between files and between lives, with our checkpoint and with one that has only times."""
+    clock, sent = FakeClock(), []
+    for life in range(4):
+        store = make(tmp_path, clock)
+        await store.start()
+        assert bodies(store) == sent
+        for _ in range(150):
+            sent.append(b"%04d" % len(sent))
+            store.append("T", 0, sent[-1] + bytes(300), b"", born_host=HOST, born_timestamp=0)
+            clock.seconds += 60 if life % 2 else -60
+        assert store.offset_by_time("T", 0, clock.now_ms(), upper=False) <= len(sent)
+        await store.close()
+        (tmp_path / "abort").write_text("1")
+        if by_times:
+            path = tmp_path / "checkpoint"
+            path.write_bytes(path.read_bytes()[:40].ljust(SIZE, b"\0"))
+            assert Checkpoint.load(path).position is None
+        clock.seconds -= 86_400 * (life % 3)
+    store = make(tmp_path, clock)
+    await store.start()
+    assert bodies(store) == sent
+    await store.close()
+
+
+async def test_abort_that_was_removed_by_hand_proves_nothing(tmp_path: Path) -> None:
+    """Pitfall 9.4: what our checkpoint doesn't vouch for is checked all the same."""
+    await killed(tmp_path)
+    (tmp_path / "abort").unlink()
+    checkpoint = Checkpoint.load(tmp_path / "checkpoint")
+    checkpoint.position = FILE + 100
+    checkpoint.save(tmp_path / "checkpoint")
+    position = torn(tmp_path)
+    store = make(tmp_path, FakeClock())
+    await store.start()
+    assert store.core.max_position == position
+    await store.close()
+
+
+async def test_a_position_behind_the_end_is_taken_back(tmp_path: Path) -> None:
+    """Or what is written there later would pass for safe before it is."""
+    await killed(tmp_path)
+    checkpoint = Checkpoint.load(tmp_path / "checkpoint")
+    checkpoint.position = 1 << 30
+    checkpoint.save(tmp_path / "checkpoint")
+    store = make(tmp_path, FakeClock())
+    await store.start()
+    assert Checkpoint.load(tmp_path / "checkpoint").position == store.core.max_position
+    await store.close()
+
+
+async def test_lost_queues_come_back_after_a_clean_stop(tmp_path: Path) -> None:
+    sent = await killed(tmp_path)
+    (tmp_path / "abort").unlink()
+    for file in (tmp_path / "consumequeue" / "T" / "0").iterdir():
+        file.unlink()
+    store = make(tmp_path, FakeClock())
+    await store.start()
+    assert bodies(store) == sent
+    await store.close()
+
+
+@pytest.mark.parametrize(
+    ("directory", "key"),
+    [("commitlog", "mappedFileSizeCommitLog"), ("consumequeue/T/0", "mappedFileSizeConsumeQueue")],
+)
+@pytest.mark.parametrize("size", [100, FILE // 2, FILE + 1])
+async def test_a_file_of_the_wrong_size_is_refused_with_what_to_do(
+    tmp_path: Path, directory: str, key: str, size: int
+) -> None:
+    """Pitfall 9.1, row 1.2: nothing is changed by the refusal, and with the file put back all is there."""
+    sent = await killed(tmp_path)
+    file = min((tmp_path / directory).iterdir())
+    whole = file.read_bytes()
+    file.write_bytes(whole[:size].ljust(size, b"\0"))
+    with pytest.raises(ConfigError, match=f"{file.name} has {size} bytes.*set {key} to the size"):
+        await make(tmp_path, FakeClock()).start()
+    file.write_bytes(whole)
+    store = make(tmp_path, FakeClock())
+    await store.start()
+    assert bodies(store) == sent
+    await store.close()
+
+
+async def test_progress_is_told_while_it_takes_long(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(recovery, "PROGRESS_SECONDS", 0.001)
+    read, opened = iter(range(1, 1000)), asyncio.Event()
+
+    def progress() -> tuple[int, int]:
+        at = next(read)
+        if at == 3:
+            opened.set()
+        return at << 29, 5 << 30
+
+    async def opening() -> None:
+        await opened.wait()
+
+    with caplog.at_level(logging.INFO):
+        await recovery.telling(opening(), progress)
+    assert caplog.messages[:3] == [f"recovering: {at} of 5.0 GiB of log read" for at in ("0.5", "1.0", "1.5")]
+
+
+@pytest.mark.parametrize("verbose", [0, 1, 2])
+def test_progress_comes_on_standard_error(verbose: int) -> None:
+    """However quiet the log of a server is."""
+    code = (
+        f"import logging; from rockmq.cli import logs; logs.to_stderr({verbose}); "
+        "logging.getLogger('rockmq.store.recovery').info('how far'); logging.getLogger('rockmq.store').info('other')"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "INFO rockmq.store.recovery: how far" in done.stderr
+    assert ("other" in done.stderr) == (verbose > 0)
+
+
+async def test_a_failure_to_open_is_not_swallowed_by_its_progress() -> None:
+    async def opening() -> None:
+        raise ConfigError("no")
+
+    with pytest.raises(ConfigError, match="no"):
+        await recovery.telling(opening(), lambda: (0, 0))
