@@ -78,7 +78,7 @@ class Registration:
         for server in self._name_servers:
             if not server.behind:
                 server.changed.add(topic)
-            server.wake.set()
+                server.wake.set()
 
     def _lost(self, address: str) -> None:
         for server in self._name_servers:

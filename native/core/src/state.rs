@@ -300,18 +300,18 @@ impl Shared {
         }
         if force {
             let forcing = self.state().queues.take_unforced();
-            let apart = if forcing.len() > FORCED_APART_MAX { &forcing[..0] } else { &forcing[..] };
-            if apart.len() < forcing.len() {
+            if forcing.len() > FORCED_APART_MAX {
                 if let Err(error) = files.force_all() {
                     self.state().queues.put_back_unforced(&forcing);
                     return Err(error.of_sync());
                 }
-            }
-            for (number, piece) in apart.chunks(JOBS_MAX).enumerate() {
-                let _io = lock(&self.queue_io);
-                if let Err(error) = files.force(piece) {
-                    self.state().queues.put_back_unforced(&forcing[number * JOBS_MAX..]);
-                    return Err(error.of_sync());
+            } else {
+                for (number, piece) in forcing.chunks(JOBS_MAX).enumerate() {
+                    let _io = lock(&self.queue_io);
+                    if let Err(error) = files.force(piece) {
+                        self.state().queues.put_back_unforced(&forcing[number * JOBS_MAX..]);
+                        return Err(error.of_sync());
+                    }
                 }
             }
         }
