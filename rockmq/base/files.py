@@ -6,15 +6,21 @@ writes `X.tmp`, forces it, keeps the old `X` as `X.bak`, and renames; so at ever
 
 import contextlib
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
 
 def save(path: Path, text: str) -> None:
     """Replace the document atomically and durably. Raises OSError; the old document stays then."""
+    save_parts(path, [text.encode()])
+
+
+def save_parts(path: Path, parts: Iterable[bytes]) -> None:
+    """As `save`, for a text that is made while it is written."""
     path.parent.mkdir(parents=True, exist_ok=True)
     fresh = path.with_name(path.name + ".tmp")
-    with open(fresh, "w", encoding="utf-8") as file:
-        file.write(text)
+    with open(fresh, "wb") as file:
+        file.writelines(parts)
         file.flush()
         os.fsync(file.fileno())
     backup = path.with_name(path.name + ".bak")

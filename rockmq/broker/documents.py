@@ -1,10 +1,14 @@
-"""Tables that live in one JSON document each, saved in batches (ConfigManager.java; store spec, 1.7)."""
+"""Tables that live in one JSON document each (ConfigManager.java; store spec, 1.7): their text, and when it is saved."""
 
 import asyncio
 import contextlib
 import logging
+import time
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import TypeVar
+
+import msgspec
 
 from rockmq.base import files
 from rockmq.base.errors import ConfigError, ProtocolError, StoreUnavailable
@@ -13,6 +17,9 @@ from rockmq.protocol import json
 log = logging.getLogger(__name__)
 
 RETRY_SECONDS = 5.0
+PAUSE_PER_COST = 20
+"""A save that nobody waits for comes so many times later than the last one took: a twentieth of the time is for saving."""
+PAUSE_SECONDS_MAX = 60.0
 
 T = TypeVar("T")
 
@@ -32,9 +39,18 @@ def load(path: Path, kind: type[T]) -> T | None:
     return None
 
 
-class Encodable(Protocol):
-    def encode(self) -> str:
-        """The whole table as text."""
+def parts(members: dict[str, object], table: str, rows: Iterable[tuple[str, object]]) -> Iterator[bytes]:
+    """A document piece by piece, a row of its table on each line. A piece is encoded when it is asked for: in the thread
+    that saves, and no longer at a time than one row takes."""
+    yield b"{"
+    for name, value in members.items():
+        yield b'\n"%b":%b,' % (name.encode(), msgspec.json.encode(value))
+    yield b'\n"%b":{' % table.encode()
+    separator = b"\n"
+    for key, row in rows:
+        yield b"%b%b:%b" % (separator, msgspec.json.encode(key), msgspec.json.encode(row))
+        separator = b",\n"
+    yield b"\n}\n}\n"
 
 
 class Document:
@@ -44,10 +60,10 @@ class Document:
         self.path = path
         self._failing = False
 
-    async def save(self, text: str) -> OSError | None:
+    async def save(self, pieces: Iterable[bytes]) -> OSError | None:
         """Write the text, away from the loop; the error when that failed, and the old text is still there."""
         try:
-            await asyncio.to_thread(files.save, self.path, text)
+            await asyncio.to_thread(files.save_parts, self.path, pieces)
         except OSError as error:
             if not self._failing:
                 log.exception("%s can't be saved; it is tried again until it can", self.path)
@@ -60,55 +76,72 @@ class Document:
 
 
 class Saver:
-    """Saves a table when told that it changed; changes that come while one save runs go out together in the next.
+    """Says when a table is saved by `save`, which returns what went wrong; changes that come while one save runs go out
+    together in the next.
 
-    `changed` returns an awaitable that is done when the change is on disk. When it can't be written, whoever waits gets
-    StoreUnavailable; the table as it is in memory is tried again every `RETRY_SECONDS` until it is written.
+    `now` returns an awaitable that is done when the table is on disk. When it can't be written, whoever waits gets
+    StoreUnavailable; it is tried again every `RETRY_SECONDS` until it is written.
     """
 
-    def __init__(self, path: Path, table: Encodable) -> None:
-        self._document = Document(path)
-        self._table = table
+    def __init__(self, path: Path, save: Callable[[], Awaitable[OSError | None]]) -> None:
+        self._path = path
+        self._save = save
+        self._changed = False
         self._waiting: list[asyncio.Future[None]] = []
         self._running: asyncio.Task[None] | None = None
-        self._again = asyncio.Event()
+        self._hurry = asyncio.Event()
+        self._not_before = 0.0
         self._closing = False
 
-    def changed(self) -> "asyncio.Future[None]":
+    def later(self) -> None:
+        """Save a change that nobody waits for, after a pause if the last save took long."""
+        self._changed = True
+        if self._running is None:
+            self._running = asyncio.create_task(self._run(), name=f"save {self._path.name}")
+
+    def now(self) -> "asyncio.Future[None]":
+        """Save a change as soon as the disk lets us."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append(future)
-        self._again.set()
-        if self._running is None:
-            self._running = asyncio.create_task(self._run(), name=f"save {self._document.path.name}")
+        self._hurry.set()
+        self.later()
         return future
 
     async def _run(self) -> None:
         try:
-            error: OSError | None = None
-            while self._waiting or (error is not None and not self._closing):
-                if error is not None:
-                    await self._pause()
-                self._again.clear()
+            while self._changed:
+                await self._pause()
+                self._changed = False
+                self._hurry.clear()
                 waiting, self._waiting = self._waiting, []
-                error = await self._document.save(self._table.encode())
+                started = time.monotonic()
+                error = await self._save()
+                ended = time.monotonic()
+                pause = min(PAUSE_PER_COST * (ended - started), PAUSE_SECONDS_MAX)
+                self._not_before = ended + (pause if error is None else RETRY_SECONDS)
                 for future in waiting:
                     if future.done():
                         continue
                     if error is None:
                         future.set_result(None)
                     else:
-                        future.set_exception(StoreUnavailable(f"{self._document.path} can't be saved: {error}"))
+                        future.set_exception(StoreUnavailable(f"{self._path} can't be saved: {error}"))
                         future.exception()  # it may be that nobody waits; it is logged already
+                if error is not None and self._closing:
+                    return
+                self._changed |= error is not None
         finally:
             self._running = None
 
     async def _pause(self) -> None:
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._again.wait(), RETRY_SECONDS)
+        left = self._not_before - time.monotonic()
+        if left > 0 and not self._closing:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._hurry.wait(), left)
 
     async def close(self) -> None:
-        """Finish what is being saved; what can't be saved is tried a last time."""
+        """Save what isn't saved yet; what can't be saved is tried a last time."""
         self._closing = True
-        self._again.set()
+        self._hurry.set()
         if self._running is not None:
-            await asyncio.gather(self._running, return_exceptions=True)
+            await self._running

@@ -4,11 +4,10 @@
 from pathlib import Path
 from typing import Any
 
-import msgspec
 from msgspec import Struct, field
 
 from rockmq.base.clock import Clock
-from rockmq.broker.documents import Saver, load
+from rockmq.broker.documents import Document, Saver, load, parts
 from rockmq.protocol import topics
 from rockmq.protocol.bodies.common import Body, DataVersion
 
@@ -45,13 +44,15 @@ class GroupTable:
         self._clock = clock
         path = directory / "subscriptionGroup.json"
         self._document = load(path, _Document) or _Document()
-        self._saver = Saver(path, self)
+        self._file = Document(path)
+        self._saver = Saver(path, self._save)
         for name in topics.SYSTEM_GROUPS:
             broadcast = name != "SELF_TEST_C_GROUP"
             self.all().setdefault(name, GroupConfig(group_name=name, consume_broadcast_enable=broadcast))
 
-    def encode(self) -> str:
-        return msgspec.json.format(msgspec.json.encode(self._document, order="sorted"), indent=1).decode()
+    async def _save(self) -> OSError | None:
+        members = {"dataVersion": self.version, "forbiddenTable": self._document.forbidden_table}
+        return await self._file.save(parts(members, "subscriptionGroupTable", list(self.all().items())))
 
     def all(self) -> dict[str, GroupConfig]:
         return self._document.subscription_group_table
@@ -67,7 +68,7 @@ class GroupTable:
             found = self.all()[name] = GroupConfig(group_name=name)
             self._document.data_version = self.version.advanced(self._clock.now_ms())
             # Nobody waits for this: a group that is lost in a crash is created again by its next heartbeat.
-            self._saver.changed()
+            self._saver.later()
         return found
 
     async def close(self) -> None:

@@ -5,10 +5,9 @@ The document maps `topic@group` to {queue id: offset}; Apache writes the queue i
 
 from pathlib import Path
 
-import msgspec
 from msgspec import Struct, field
 
-from rockmq.broker.documents import Document, load
+from rockmq.broker.documents import Document, Saver, load, parts
 from rockmq.protocol.bodies.common import DataVersion
 
 SEPARATOR = "@"
@@ -25,39 +24,44 @@ class ConsumerOffsets:
     def __init__(self, directory: Path) -> None:
         """Raises ConfigError when the document can't be read."""
         self._file = Document(directory / "consumerOffset.json")
-        self._document = load(self._file.path, _Document) or _Document()
-        self._table = self._document.offset_table
+        document = load(self._file.path, _Document) or _Document()
+        self._version = document.data_version
+        self._table: dict[str, dict[str, dict[int, int]]] = {}
+        """By topic and group."""
+        for key, queues in document.offset_table.items():
+            topic, _, group = key.partition(SEPARATOR)
+            self._table.setdefault(topic, {})[group] = queues
         self._changed = False
+        self._saver = Saver(self._file.path, self._save)
 
     def query(self, group: str, topic: str, queue_id: int) -> int | None:
         """The committed offset, None when there is none; a stored negative means none (protocol spec, pitfall 15)."""
-        offset = self._table.get(f"{topic}{SEPARATOR}{group}", {}).get(queue_id)
+        offset = self._table.get(topic, {}).get(group, {}).get(queue_id)
         return offset if offset is not None and offset >= 0 else None
 
     def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         """Store an offset as given; going backwards is allowed, it is how offsets are reset."""
-        self._table.setdefault(f"{topic}{SEPARATOR}{group}", {})[queue_id] = offset
+        self._table.setdefault(topic, {}).setdefault(group, {})[queue_id] = offset
         self._changed = True
 
     def by_group(self, group: str) -> dict[str, dict[int, int]]:
         """{topic: {queue id: offset}} of a group."""
-        ending = SEPARATOR + group
-        return {key.removesuffix(ending): queues for key, queues in self._table.items() if key.endswith(ending)}
+        return {topic: groups[group] for topic, groups in self._table.items() if group in groups}
 
     def delete_topic(self, topic: str) -> None:
-        beginning = topic + SEPARATOR
-        for key in [key for key in self._table if key.startswith(beginning)]:
-            del self._table[key]
-            self._changed = True
+        self._changed |= self._table.pop(topic, None) is not None
 
-    async def save(self) -> None:
-        """Write the document if something changed since the last time; what can't be written is tried the next time."""
-        if not self._changed:
-            return
-        self._changed = False
-        document = msgspec.json.format(msgspec.json.encode(self._document), indent=1).decode()
-        saved = False
-        try:
-            saved = await self._file.save(document) is None
-        finally:
-            self._changed |= not saved
+    def flush(self) -> None:
+        """Have the document written if something changed since the last time."""
+        if self._changed:
+            self._changed = False
+            self._saver.later()
+
+    async def _save(self) -> OSError | None:
+        rows = [(f"{topic}{SEPARATOR}{group}", queues) for topic, on in self._table.items() for group, queues in on.items()]
+        return await self._file.save(parts({"dataVersion": self._version}, "offsetTable", rows))
+
+    async def close(self) -> None:
+        """Write what isn't written yet."""
+        self.flush()
+        await self._saver.close()

@@ -1,8 +1,15 @@
-"""Keeps every name server told about this broker (BrokerOuterAPI.java; protocol spec, 3.3).
+"""Keeps every name server told about this broker (BrokerController.java, BrokerOuterAPI.java; protocol spec, 3.3).
 
 With each name server one long-lived connection: a name server drops a broker whose connection ends. The whole topic table
-goes out at the start, on every change (changes that come together go out together), and every period. Name servers know
-nothing of each other, so each is served by itself and one that is down holds up nobody.
+goes out at the start and every period; on a change too while it is small, of a larger one only what changed
+(registerIncrementBrokerData). Changes that come together go out together. Name servers know nothing of each other, so each
+is served by itself and one that is down holds up nobody.
+
+A table over `WHOLE_MAX` topics goes out in pieces of so many, since as a whole it may not fit a frame, and would keep the
+name server, perhaps in this process, from all else (enableSplitRegistration). A name server takes the topics it knows only
+from a registration of another version than the last, so each piece has a version of its own when all must be taken, and the
+last one has the table's. A name server with deleteTopicWithBrokerRegistration drops what a registration lacks; it shows when
+the first piece's topic is gone behind the last. It is told the whole table in one compressed registration each time.
 """
 
 import asyncio
@@ -10,16 +17,20 @@ import logging
 import struct
 import zlib
 
+import msgspec
+
 from rockmq.base.address import split_list
 from rockmq.base.errors import RockMQError
 from rockmq.base.tasks import Tasks
-from rockmq.broker.topics import TopicTable
+from rockmq.broker.topics import WHOLE_MAX, TopicTable
 from rockmq.config.broker import BrokerOptions
 from rockmq.protocol import codec, json
+from rockmq.protocol.bodies.common import DataVersion, TopicConfig
 from rockmq.protocol.bodies.route import RegisterBody
 from rockmq.protocol.bodies.route import TopicTable as TopicTableBody
-from rockmq.protocol.codes import RequestCode
+from rockmq.protocol.codes import RequestCode, ResponseCode
 from rockmq.protocol.headers.registration import RegisterBroker, UnregisterBroker
+from rockmq.protocol.headers.route import GetRouteInfo
 from rockmq.remoting.client import RemotingClient
 
 log = logging.getLogger(__name__)
@@ -27,6 +38,17 @@ log = logging.getLogger(__name__)
 PERIOD_SECONDS = (10.0, 60.0)
 RETRY_SECONDS = 2.0
 UNREGISTER_TIMEOUT = 1.0
+
+
+class _NameServer:
+    """What a name server must be told: the whole table if it is `behind`, else the topics that changed."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self.wake = asyncio.Event()
+        self.behind = True
+        self.changed: set[str] = set()
+        self.drops_missing = False
 
 
 class Registration:
@@ -37,11 +59,10 @@ class Registration:
         self._address = address
         self._topics = topics
         self._remoting = remoting
-        self._name_servers = split_list(options.identity.namesrv_addr)
+        self._name_servers = [_NameServer(each) for each in split_list(options.identity.namesrv_addr)]
         low, high = PERIOD_SECONDS
         self._period = min(max(options.registration.register_name_server_period / 1000, low), high)
         self._timeout = options.registration.register_broker_timeout_mills / 1000
-        self._changes = {server: asyncio.Event() for server in self._name_servers}
         self._tasks = Tasks()
         topics.on_change.append(self.changed)
         remoting.on_lost.append(self._lost)
@@ -51,41 +72,76 @@ class Registration:
         can't be reached is tried again later."""
         await asyncio.gather(*(self._try(server) for server in self._name_servers))
         for server in self._name_servers:
-            self._tasks.start(self._keep(server), f"registration with {server}")
+            self._tasks.start(self._keep(server), f"registration with {server.address}")
 
-    def changed(self) -> None:
-        for event in self._changes.values():
-            event.set()
+    def changed(self, topic: str) -> None:
+        for server in self._name_servers:
+            if not server.behind:
+                server.changed.add(topic)
+                server.wake.set()
 
-    def _lost(self, server: str) -> None:
-        if server in self._changes:
-            self._changes[server].set()
+    def _lost(self, address: str) -> None:
+        for server in self._name_servers:
+            if server.address == address:
+                server.behind = True
+                server.wake.set()
 
-    async def _keep(self, server: str) -> None:
-        change = self._changes[server]
-        wait = self._period
+    async def _keep(self, server: _NameServer) -> None:
+        loop = asyncio.get_running_loop()
+        due = loop.time() + (RETRY_SECONDS if server.behind else self._period)
         while True:
             try:
-                async with asyncio.timeout(wait):
-                    await change.wait()
+                async with asyncio.timeout_at(due):
+                    await server.wake.wait()
             except TimeoutError:
                 pass
-            change.clear()
-            wait = self._period if await self._try(server) else RETRY_SECONDS
+            whole = loop.time() >= due
+            server.wake.clear()
+            if not await self._try(server, periodic=whole):
+                due = loop.time() + RETRY_SECONDS
+            elif whole:
+                due = loop.time() + self._period
 
-    async def _try(self, server: str) -> bool:
+    async def _try(self, server: _NameServer, *, periodic: bool = False) -> bool:
+        behind, server.behind = server.behind, False
+        changed, server.changed = server.changed, set()
+        table = self._topics.all()
+        whole = behind or periodic or len(table) <= WHOLE_MAX or server.drops_missing
+        found = (table.get(name) for name in changed)
+        topics = list(table.values()) if whole else [config for config in found if config is not None]
         try:
-            await self._remoting.ask(server, self._request(), self._timeout)
+            if server.drops_missing:
+                await self._tell(server, topics, self._topics.version, compress=True)
+            else:
+                await self._tell_in_pieces(server, topics, anew=behind or bool(changed), whole=whole)
         except RockMQError as error:
-            log.warning("registration with name server %s failed: %s", server, error)
+            server.behind = True
+            log.warning("registration with name server %s failed: %s", server.address, error)
             return False
         return True
 
-    def _request(self) -> codec.Command:
+    async def _tell_in_pieces(self, server: _NameServer, topics: list[TopicConfig], *, anew: bool, whole: bool) -> None:
+        version = self._topics.version
+        starts = range(0, len(topics), WHOLE_MAX)
+        for left, start in zip(reversed(range(len(starts))), starts, strict=True):
+            # No table has a version like this one, so it differs from whatever the name server has.
+            own = msgspec.structs.replace(version, counter=version.counter + (left << 32)) if anew else version
+            compress = self._options.registration.compressed_register
+            await self._tell(server, topics[start : start + WHOLE_MAX], own, compress=compress)
+        if whole and len(starts) > 1 and not await self._has_route(server, topics[0].topic_name):
+            log.warning("name server %s drops topics that a registration lacks: all go in one from now on", server.address)
+            server.drops_missing = True
+            await self._tell(server, topics, version, compress=True)
+
+    async def _has_route(self, server: _NameServer, topic: str) -> bool:
+        header = GetRouteInfo(topic=topic, accept_standard_json_only=True)
+        request = codec.request(RequestCode.GET_ROUTEINFO_BY_TOPIC, header)
+        response = await self._remoting.invoke(server.address, request, self._timeout)
+        return response.code != ResponseCode.TOPIC_NOT_EXIST
+
+    async def _tell(self, server: _NameServer, topics: list[TopicConfig], version: DataVersion, *, compress: bool) -> None:
         identity = self._options.identity
-        compress = self._options.registration.compressed_register
-        table = TopicTableBody(topic_config_table=self._topics.all(), data_version=self._topics.version)
-        body = _compressed(table) if compress else json.encode(RegisterBody(topic_config_serialize_wrapper=table))
+        body = await asyncio.to_thread(_compressed if compress else _plain, topics, version)
         header = RegisterBroker(
             broker_name=identity.broker_name,
             broker_addr=self._address,
@@ -96,12 +152,12 @@ class Registration:
             compressed=compress,
             body_crc32=zlib.crc32(body) & 0x7FFF_FFFF,
         )
-        return codec.request(RequestCode.REGISTER_BROKER, header, body)
+        await self._remoting.ask(server.address, codec.request(RequestCode.REGISTER_BROKER, header, body), self._timeout)
 
     async def close(self) -> None:
         """Unregister everywhere, so that clients go elsewhere at once."""
         await self._tasks.close()
-        await asyncio.gather(*(self._unregister(server) for server in self._name_servers))
+        await asyncio.gather(*(self._unregister(server.address) for server in self._name_servers))
 
     async def _unregister(self, server: str) -> None:
         identity = self._options.identity
@@ -117,10 +173,15 @@ class Registration:
             log.info("could not unregister from name server %s: %s", server, error)
 
 
-def _compressed(table: TopicTableBody) -> bytes:
+def _plain(topics: list[TopicConfig], version: DataVersion) -> bytes:
+    table = TopicTableBody(topic_config_table={topic.topic_name: topic for topic in topics}, data_version=version)
+    return json.encode(RegisterBody(topic_config_serialize_wrapper=table))
+
+
+def _compressed(topics: list[TopicConfig], version: DataVersion) -> bytes:
     """The compressed body of a registration: a zlib stream of parts with their lengths (protocol spec, 3.3)."""
-    parts = [_part(json.encode(table.data_version)), struct.pack(">i", len(table.topic_config_table))]
-    for topic in table.topic_config_table.values():
+    parts = [_part(json.encode(version)), struct.pack(">i", len(topics))]
+    for topic in topics:
         words = (
             topic.topic_name,
             topic.read_queue_nums,

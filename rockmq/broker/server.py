@@ -120,7 +120,7 @@ class Broker:
         groups = GroupTable(store.config_directory, auto_create=options.topics.auto_create_subscription_group, clock=clock)
         self._closing.push_async_callback(groups.close)
         offsets = ConsumerOffsets(store.config_directory)
-        self._closing.push_async_callback(offsets.save)
+        self._closing.push_async_callback(offsets.close)
         clients = ClientTables(clock, options.consumers.channel_expired_timeout / 1000, self._consumers_changed)
         locks = QueueLocks(clock)
         topics.create_system_topics()
@@ -145,7 +145,7 @@ class Broker:
         tasks.every(CLIENT_SWEEP_SECONDS, clients.expire, "client expiry")
         tasks.every(CLIENT_SWEEP_SECONDS, locks.expire, "queue lock expiry")
         tasks.every(SAMPLE_SECONDS, runtime.sample, "statistics")
-        tasks.every(options.consumers.flush_consumer_offset_interval / 1000, offsets.save, "consumer offsets")
+        tasks.every(options.consumers.flush_consumer_offset_interval / 1000, offsets.flush, "consumer offsets")
 
         await server.start(store.core, replies_at_once=not store.is_sync)
         self._closing.callback(long_polling.answer_all)

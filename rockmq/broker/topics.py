@@ -1,7 +1,8 @@
 """The topics of this broker (TopicConfigManager.java; store spec, 1.7; protocol spec, 4.1 and 7.7).
 
 Kept in `config/topics.json` in Apache's shape. Every change goes to disk before whoever asked for it is answered, to the
-name servers, and to the core, which appends to ordinary topics by itself.
+name servers, and to the core, which appends to ordinary topics by itself. A small table is saved whole for each change; of a
+larger one the change goes to a journal, and the document follows (docs/adr/0008).
 """
 
 import asyncio
@@ -12,7 +13,8 @@ import msgspec
 from msgspec import Struct, field
 
 from rockmq.base.clock import Clock
-from rockmq.broker.documents import Saver, load
+from rockmq.broker.documents import Document, Saver, load, parts
+from rockmq.broker.journal import Journal
 from rockmq.config.broker import BrokerOptions
 from rockmq.protocol import topics
 from rockmq.protocol.bodies.common import DataVersion, TopicConfig
@@ -23,13 +25,25 @@ QUEUES_MAX = 65_536
 """Queues a topic may have: each costs memory in every route that names it."""
 
 
+WHOLE_MAX = 1000
+"""Topics up to which a change saves, and tells name servers, the whole table: some milliseconds."""
+
+
 class _Document(Struct, rename="camel"):
     topic_config_table: dict[str, TopicConfig] = field(default_factory=dict)
     data_version: DataVersion = field(default_factory=DataVersion)
 
 
+class _Change(Struct, rename="camel"):
+    """A line of the journal; without `config` the topic was deleted."""
+
+    topic: str
+    data_version: DataVersion
+    config: TopicConfig | None = None
+
+
 class TopicTable:
-    """All topics by name. `on_change` is called after each change of the table."""
+    """All topics by name. `on_change` is called with the name of each topic that was created, changed or deleted."""
 
     def __init__(self, directory: Path, options: BrokerOptions, clock: Clock) -> None:
         """Raises ConfigError when the document can't be read."""
@@ -39,13 +53,35 @@ class TopicTable:
         document = load(path, _Document) or _Document()
         self._topics = document.topic_config_table
         self.version = document.data_version
-        self._saver = Saver(path, self)
+        self._file = Document(path)
+        self._journal = Journal(path)
+        self._saver = Saver(path, self._save)
+        self._replay()
         self._store: MessageStore | None = None
-        self.on_change: list[Callable[[], None]] = []
+        self.on_change: list[Callable[[str], None]] = []
 
-    def encode(self) -> str:
-        document = _Document(self._topics, self.version)
-        return msgspec.json.format(msgspec.json.encode(document, order="sorted"), indent=1).decode()
+    def _replay(self) -> None:
+        """Bring the table to where the journal ends. What the document covers already is passed over: it may have been
+        saved since without the journal."""
+        for entry in self._journal.read():
+            change = msgspec.json.decode(entry, type=_Change)
+            if change.data_version.counter <= self.version.counter:
+                continue
+            self.version = change.data_version
+            if change.config is not None:
+                self._topics[change.topic] = change.config
+            else:
+                self._topics.pop(change.topic, None)
+
+    async def _save(self) -> OSError | None:
+        covered = self._journal.begin()
+        error = await self._file.save(parts({"dataVersion": self.version}, "topicConfigTable", list(self._topics.items())))
+        if error is None:
+            try:
+                await self._journal.delete(covered)
+            except OSError as error:
+                return error
+        return error
 
     def create_system_topics(self) -> None:
         """Create what a broker always has, as far as it is missing, and announce a new version of the table."""
@@ -74,7 +110,7 @@ class TopicTable:
                 self._topics[name] = TopicConfig(topic_name=name, read_queue_nums=queues, write_queue_nums=queues, perm=perm)
         # A restart must look like a change: name servers may have forgotten us or hold another broker's table.
         self.version = self.version.advanced(self._clock.now_ms())
-        self._saver.changed()
+        self._saver.later()
 
     def attach(self, store: MessageStore) -> None:
         """Tell the store, now and after each change, which topics take ordinary sends."""
@@ -116,23 +152,24 @@ class TopicTable:
         if self._topics.get(config.topic_name) == config:
             return None
         self._topics[config.topic_name] = config
-        return self._changed(config)
+        self._tell_store(config)
+        return self._changed(config.topic_name, config)
 
     def delete(self, name: str) -> "asyncio.Future[None] | None":
         if self._topics.pop(name, None) is None:
             return None
         if self._store is not None:
             self._store.clear_ordinary(name)
-        return self._changed(None)
+        return self._changed(name, None)
 
-    def _changed(self, config: TopicConfig | None) -> "asyncio.Future[None]":
+    def _changed(self, name: str, config: TopicConfig | None) -> "asyncio.Future[None]":
         self.version = self.version.advanced(self._clock.now_ms())
-        if config is not None:
-            self._tell_store(config)
-        saved = self._saver.changed()
         for callback in self.on_change:
-            callback()
-        return saved
+            callback(name)
+        if len(self._topics) <= WHOLE_MAX:
+            return self._saver.now()
+        self._saver.later()
+        return self._journal.append(msgspec.json.encode(_Change(name, self.version, config)))
 
     def inherit(self, name: str, template_name: str, queues: int) -> TopicConfig | None:
         """What a missing topic would be by its template, None when the template forbids or doesn't exist
@@ -158,4 +195,6 @@ class TopicTable:
             self.put(TopicConfig(topic_name=name, read_queue_nums=queues, write_queue_nums=queues, perm=6))
 
     async def close(self) -> None:
+        """Leave a whole document and no journal."""
+        await self._journal.close()
         await self._saver.close()

@@ -265,7 +265,7 @@ fn write_zeros(file: &File, from: u64, size: u64) -> io::Result<()> {
 
 pub fn is_zero(file: &File, from: u64, size: u64) -> io::Result<bool> {
     let mut at = from;
-    let mut block = vec![0; ZEROS];
+    let mut block = vec![0; mapped_file::PAGE];
     while at < size {
         // Most files are sparse behind their end, and holes needn't be read.
         at = match seek(file, SeekFrom::Data(at)) {
@@ -273,13 +273,15 @@ pub fn is_zero(file: &File, from: u64, size: u64) -> io::Result<bool> {
             Err(Errno::NXIO) => return Ok(true),
             Err(_) => at,
         };
-        let wanted = block.len().min(size.saturating_sub(at) as usize);
+        // Up to the page's end at first: behind it there is mostly a hole, whose zeros would only fill the page cache.
+        let wanted = (block.len() - at as usize % mapped_file::PAGE).min(size.saturating_sub(at) as usize);
         match file.read_at(&mut block[..wanted], at)? {
             0 => return Ok(true),
             // All of it, since that is quicker than to look for the first.
             read if block[..read].iter().fold(0, |all, byte| all | byte) != 0 => return Ok(false),
             read => at += read as u64,
         }
+        block.resize(ZEROS, 0);
     }
     Ok(true)
 }
@@ -351,11 +353,11 @@ impl Replay {
         let first = bases.windows(2).rposition(|pair| pair[0] + size != pair[1]).map_or(0, |gap| gap + 1);
         let Some(&first_base) = bases.get(first) else { return Ok(()) };
         let per_file = size / UNIT as u64;
-        let mut end = first_base / UNIT as u64;
+        let (mut end, mut last) = (first_base / UNIT as u64, None);
         for &base in bases[first..].iter().rev() {
-            let used = used_entries(&mapped_file::path(path, base), per_file)?;
+            let (used, entry) = used_entries(&mapped_file::path(path, base), per_file)?;
             if used > 0 {
-                end = base / UNIT as u64 + used;
+                (end, last) = (base / UNIT as u64 + used, entry);
                 break;
             }
         }
@@ -364,7 +366,7 @@ impl Replay {
         (queue.exists, queue.min, queue.next, queue.written) = (true, first_base / UNIT as u64, end, end);
         let Some(queue) = self.queues.queue(slot) else { return Ok(()) };
         let is_trusted = |entry: Entry| !entry.is_real() || (entry.position as u64) < self.start;
-        let trusted = match end.checked_sub(1).and_then(|last| self.queues.entry(queue, last)) {
+        let trusted = match last {
             Some(last) if !is_trusted(last) => self.queues.search(queue, is_trusted),
             _ => end,
         };
@@ -570,14 +572,15 @@ fn end_queue(files: &QueueFiles, topic: &str, id: i32, next: u64) -> Result<()> 
     Ok(())
 }
 
-/// How many entries at the start of a queue file are used.
-fn used_entries(path: &PathBuf, per_file: u64) -> Result<u64> {
+/// How many entries at the start of a queue file are used, and the last of them.
+fn used_entries(path: &PathBuf, per_file: u64) -> Result<(u64, Option<Entry>)> {
+    let last_of = |block: &[u8], used: usize| Entry::read(block.get(used.checked_sub(1)? * UNIT..)?);
     let file = File::open(path).at("open", path)?;
     let mut block = vec![0; BLOCK];
     // Most queues are short: their end is in the first block.
     let mut read = read_block(&file, &mut block, 0).at("read", path)?;
     if let Some(used) = first_unused(&block[..read]) {
-        return Ok(used as u64);
+        return Ok((used as u64, last_of(&block, used)));
     }
     let per_block = (BLOCK / UNIT) as u64;
     let (mut low, mut high) = (1, per_file.div_ceil(per_block));
@@ -594,7 +597,8 @@ fn used_entries(path: &PathBuf, per_file: u64) -> Result<u64> {
     let last = low - 1;
     read = read_block(&file, &mut block, last * BLOCK as u64).at("read", path)?;
     let used = first_unused(&block[..read]).unwrap_or(read / UNIT);
-    Ok((last * per_block + used as u64).min(per_file))
+    let used = used.min((per_file - last * per_block) as usize);
+    Ok((last * per_block + used as u64, last_of(&block, used)))
 }
 
 fn read_block(file: &File, block: &mut [u8], at: u64) -> io::Result<usize> {

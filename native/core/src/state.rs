@@ -28,6 +28,9 @@ use crate::{
 
 /// Queues whose entries are written between two looks at the state.
 const JOBS_MAX: usize = 32;
+/// Queues that are forced file by file. Each costs the disk up to three flushes of its cache, of file and directories, so
+/// that 400,000 new queues would take it half an hour; over this the whole file system is forced, in some seconds.
+const FORCED_APART_MAX: usize = 1000;
 
 pub struct Config {
     pub commit_log: PathBuf,
@@ -306,11 +309,18 @@ impl Shared {
         }
         if force {
             let forcing = self.state().queues.take_unforced();
-            for (number, piece) in forcing.chunks(JOBS_MAX).enumerate() {
-                let _io = lock(&self.queue_io);
-                if let Err(error) = files.force(piece) {
-                    self.state().queues.put_back_unforced(&forcing[number * JOBS_MAX..]);
+            if forcing.len() > FORCED_APART_MAX {
+                if let Err(error) = files.force_all() {
+                    self.state().queues.put_back_unforced(&forcing);
                     return Err(error.of_sync());
+                }
+            } else {
+                for (number, piece) in forcing.chunks(JOBS_MAX).enumerate() {
+                    let _io = lock(&self.queue_io);
+                    if let Err(error) = files.force(piece) {
+                        self.state().queues.put_back_unforced(&forcing[number * JOBS_MAX..]);
+                        return Err(error.of_sync());
+                    }
                 }
             }
         }

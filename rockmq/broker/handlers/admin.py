@@ -1,11 +1,13 @@
 """What administrators ask for (AdminBrokerProcessor.java; protocol spec, 5): topics, statistics, runtime information."""
 
+from itertools import islice
+
 from rockmq.broker.offsets import ConsumerOffsets
 from rockmq.broker.runtime_info import RuntimeInfo
 from rockmq.broker.topics import QUEUES_MAX, TopicTable
 from rockmq.config.broker import BrokerOptions
 from rockmq.protocol import codec, json, topics
-from rockmq.protocol.bodies.common import KVTable, MessageQueue, TopicConfig
+from rockmq.protocol.bodies.common import DataVersion, KVTable, MessageQueue, TopicConfig
 from rockmq.protocol.bodies.route import TopicTable as TopicTableBody
 from rockmq.protocol.codec import Command
 from rockmq.protocol.codes import ResponseCode
@@ -22,6 +24,9 @@ from rockmq.protocol.headers.admin import (
 from rockmq.remoting.connection import Connection
 from rockmq.remoting.dispatch import Answer, Refusal
 from rockmq.store.message_store import MessageStore
+
+PAGE_MAX = 2000
+"""Topics in one answer to a client that asks for pages (splitMetadataSize); older ones get all, if a frame holds them."""
 
 _ATTRIBUTES: dict[str, frozenset[str] | None] = {
     "message.type": frozenset({"UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED"}),
@@ -94,8 +99,16 @@ class AdminHandlers:
         return codec.reply(request)
 
     def all_topics(self, header: GetAllTopicConfig, request: Command, connection: Connection) -> Command:
-        table = self._topics.all()
-        body = json.encode(TopicTableBody(topic_config_table=table, data_version=self._topics.version))
+        table, version = self._topics.all(), self._topics.version
+        if header.topic_seq is None:
+            page = table
+        else:
+            # A table that changed since the last page is told from its beginning.
+            asked = json.decode(header.data_version.encode(), DataVersion, "dataVersion") if header.data_version else None
+            begin = max(header.topic_seq, 0) if asked == version else 0
+            size = min(max(header.max_topic_num or PAGE_MAX, 0), PAGE_MAX)
+            page = dict(islice(table.items(), begin, begin + size))
+        body = json.encode(TopicTableBody(topic_config_table=page, data_version=version))
         return codec.reply(request, header=AllTopicConfigResponse(len(table)), body=body)
 
     def topic(self, header: GetTopicConfig, request: Command, connection: Connection) -> Command:

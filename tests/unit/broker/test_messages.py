@@ -3,6 +3,7 @@
 import asyncio
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from rockmq.broker.server import Broker
@@ -12,7 +13,7 @@ from rockmq.protocol.bodies.common import SubscriptionData
 from rockmq.protocol.codec import Command, Serializer
 from rockmq.protocol.codes import RequestCode, ResponseCode
 from rockmq.protocol.header import decode
-from rockmq.protocol.headers.admin import CreateTopic
+from rockmq.protocol.headers.admin import CreateTopic, GetAllTopicConfig
 from rockmq.protocol.headers.client import HeartBeat
 from rockmq.protocol.headers.pull import Pull, PullResponse
 from rockmq.protocol.headers.send import SendMessageV2, SendResponse
@@ -114,6 +115,28 @@ async def test_missing_topic_is_created_by_the_template(broker: Broker, remote: 
     assert (await sent(remote, broker, send_request(b"x", topic="FRESH", queue_id=-1))).queue_id in range(4)
     response = await remote.ask(broker.address, codec.request(RequestCode.GET_ALL_TOPIC_CONFIG), 5)
     assert b'"FRESH":{"topicName":"FRESH","readQueueNums":4,"writeQueueNums":4,"perm":6' in response.body
+
+
+async def test_topics_are_told_in_pages(broker: Broker, remote: RemotingClient) -> None:
+    async def page(begin: int, version: str | None) -> tuple[list[str], str, int]:
+        header = GetAllTopicConfig(topic_seq=begin, data_version=version, max_topic_num=4)
+        response = await remote.ask(broker.address, codec.request(RequestCode.GET_ALL_TOPIC_CONFIG, header), 5)
+        body = msgspec.json.decode(response.body)
+        return (
+            list(body["topicConfigTable"]),
+            json.encode(body["dataVersion"]).decode(),
+            int(response.fields["totalTopicNum"]),
+        )
+
+    everything = await remote.ask(broker.address, codec.request(RequestCode.GET_ALL_TOPIC_CONFIG), 5)
+    names = list(msgspec.json.decode(everything.body)["topicConfigTable"])
+    first, version, total = await page(0, None)
+    assert (first, total) == (names[:4], len(names))
+    assert (await page(4, version))[0] == names[4:8]
+    assert (await page(total - 1, version))[0] == names[-1:]
+    assert (await page(total, version))[0] == []
+    await sent(remote, broker, send_request(b"x", topic="FRESH", queue_id=-1))
+    assert (await page(4, version))[0] == names[:4], "the table changed: from the beginning"
 
 
 async def test_parked_pull_is_answered_by_the_next_message(tmp_path: Path, remote: RemotingClient) -> None:

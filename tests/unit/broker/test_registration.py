@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from rockmq.base import address
+from rockmq.broker.topics import WHOLE_MAX
 from rockmq.config.key import load
 from rockmq.config.namesrv import NamesrvOptions
+from rockmq.namesrv.route_table import Master, Registration, RegistrationRefused, RouteTable
 from rockmq.namesrv.server import NameServer
 from rockmq.protocol import codec
 from rockmq.protocol.codes import RequestCode, ResponseCode
@@ -76,6 +78,115 @@ async def test_broker_comes_back_to_a_name_server_that_restarts(tmp_path: Path, 
 async def test_missing_name_server_does_not_keep_the_broker_from_serving(tmp_path: Path) -> None:
     async with running(tmp_path / "b", namesrvAddr="127.0.0.1:1;localhost:2") as broker:
         assert broker.address
+
+
+MANY = 2 * WHOLE_MAX + 300
+
+
+async def create(remote: RemotingClient, broker: str, topic: str, queues: int = 4) -> None:
+    header = CreateTopic(topic=topic, default_topic="TBW102", read_queue_nums=queues, write_queue_nums=queues, perm=6)
+    await remote.ask(broker, codec.request(RequestCode.UPDATE_AND_CREATE_TOPIC, header), 20)
+
+
+async def create_many(remote: RemotingClient, broker: str) -> None:
+    for start in range(0, MANY, 500):
+        await asyncio.gather(*(create(remote, broker, f"t{each}") for each in range(start, min(start + 500, MANY))))
+
+
+async def queues_become(remote: RemotingClient, server: str, topic: str, queues: int) -> None:
+    async with asyncio.timeout(10):
+        while (await route_appears(remote, server, topic))["queueDatas"][0]["readQueueNums"] != queues:  # type: ignore[index]
+            await asyncio.sleep(0.02)
+
+
+async def missing(remote: RemotingClient, server: str) -> list[int]:
+    answers = await asyncio.gather(*(route(remote, server, f"t{each}") for each in range(MANY)))
+    return [each for each, answer in enumerate(answers) if answer.code != ResponseCode.SUCCESS]
+
+
+@pytest.fixture
+def registrations(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
+    """(topics, counter of the version) of each registration that name servers in this process take."""
+    taken: list[tuple[int, int]] = []
+    register = RouteTable.register
+
+    def noting(table: RouteTable, it: Registration, *arguments: object, **named: bool) -> Master:
+        taken.append((len(it.topics), it.version.counter))
+        return register(table, it, *arguments, **named)
+
+    monkeypatch.setattr(RouteTable, "register", noting)
+    return taken
+
+
+async def test_of_a_large_table_only_changes_are_told(
+    tmp_path: Path, remote: RemotingClient, registrations: list[tuple[int, int]]
+) -> None:
+    server = name_server(tmp_path / "1")
+    await server.start()
+    where = server.address
+    async with running(tmp_path / "b", namesrvAddr=where) as broker:
+        await create_many(remote, broker.address)
+        await route_appears(remote, where, f"t{MANY - 1}")
+        assert await missing(remote, where) == []
+        registrations.clear()
+        await create(remote, broker.address, "t7", queues=9)
+        await queues_become(remote, where, "t7", 9)
+        assert [topics for topics, _ in registrations] == [1]
+
+        # A name server that comes back knows nothing: it gets all, in pieces, and takes each.
+        await server.close()
+        registrations.clear()
+        again = name_server(tmp_path / "1", address.split(where)[1])
+        await again.start()
+        await route_appears(remote, where, f"t{MANY - 1}")
+        assert await missing(remote, where) == []
+        assert max(topics for topics, _ in registrations) == WHOLE_MAX
+        assert len({counter for _, counter in registrations}) == len(registrations), "each of another version"
+    assert len(await missing(remote, where)) == MANY, "unregistered by close"
+    await again.close()
+
+
+async def test_changes_that_a_name_server_missed_are_told_again(tmp_path: Path, remote: RemotingClient) -> None:
+    """Its table has the version of a later change by then, so that it would take nothing it knows already."""
+    server = name_server(tmp_path / "1")
+    await server.start()
+    where = server.address
+    async with running(tmp_path / "b", namesrvAddr=where, registerBrokerTimeoutMills="300") as broker:
+        await create_many(remote, broker.address)
+        await route_appears(remote, where, f"t{MANY - 1}")
+        register = RouteTable.register
+
+        def refuse(*_: object, **__: object) -> Master:
+            raise RegistrationRefused("not now")
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(RouteTable, "register", refuse)
+            await create(remote, broker.address, "t7", queues=9)
+            await create(remote, broker.address, f"t{MANY - 1}", queues=9)
+            await asyncio.sleep(0.5)
+        assert RouteTable.register is register
+        await create(remote, broker.address, "t8", queues=9)
+        for topic in ("t7", "t8", f"t{MANY - 1}"):
+            await queues_become(remote, where, topic, 9)
+    await server.close()
+
+
+async def test_name_server_that_drops_missing_topics_gets_all_in_one(
+    tmp_path: Path, remote: RemotingClient, registrations: list[tuple[int, int]]
+) -> None:
+    settings = {"bindAddress": "127.0.0.1", "listenPort": "0", "kvConfigPath": str(tmp_path / "kv.json")}
+    server = NameServer(load(NamesrvOptions, settings | {"deleteTopicWithBrokerRegistration": "true"}))
+    await server.start()
+    where = server.address
+    async with running(tmp_path / "b") as broker:
+        await create_many(remote, broker.address)
+    async with running(tmp_path / "b", namesrvAddr=where) as broker:
+        assert await missing(remote, where) == []
+        await create(remote, broker.address, "t7", queues=9)
+        await queues_become(remote, where, "t7", 9)
+        assert await missing(remote, where) == []
+        assert registrations[-1][0] > MANY
+    await server.close()
 
 
 @pytest.mark.parametrize("host", ["localhost", "::1"])

@@ -54,8 +54,8 @@ async def test_topics_are_saved_in_apaches_shape_and_read_again(tmp_path: Path) 
 
 async def test_changes_that_come_together_are_saved_together(tmp_path: Path) -> None:
     table = TopicTable(tmp_path, options(tmp_path), FakeClock())
-    changes = []
-    table.on_change.append(lambda: changes.append(1))
+    changes: list[str] = []
+    table.on_change.append(changes.append)
     waits = [table.put(TopicConfig(topic_name=f"t{number}")) for number in range(200)]
     await asyncio.gather(*(wait for wait in waits if wait is not None))
     assert len(changes) == 200
@@ -87,7 +87,7 @@ async def test_offsets_survive(tmp_path: Path) -> None:
     offsets.commit("g", "T", 0, 10)
     offsets.commit("g", "%RETRY%g", 0, 4)
     offsets.commit("g", "T", 0, 8)
-    await offsets.save()
+    await offsets.close()
     again = ConsumerOffsets(tmp_path)
     assert again.by_group("g") == {"T": {0: 8}, "%RETRY%g": {0: 4}}
 

@@ -531,3 +531,15 @@ def test_a_full_or_broken_disk_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "elsewhere").rename(tmp_path / "commitlog")
     assert stores.append(store, record(2, body=bytes(3900)))[:3:2] == (4096, 2)
     assert store.flush() == store.max_position
+
+
+def test_thousands_of_queues_are_forced_and_found_again(tmp_path: Path) -> None:
+    store = stores.fresh(tmp_path)
+    for number in range(1_100):
+        stores.append(store, record(number, topic=f"T{number}"))
+    store.flush()
+    store.flush_queues(True)
+    store.close()
+    again = stores.fresh(tmp_path)
+    assert sorted(again.queues()) == sorted((f"T{number}", 0, 0, 1) for number in range(1_100))
+    again.close()

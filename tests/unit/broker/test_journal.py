@@ -1,0 +1,194 @@
+"""What the journal keeps of the topics' changes, wherever a crash comes between its steps."""
+
+import asyncio
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rockmq.base.errors import StoreUnavailable
+from rockmq.broker import documents
+from rockmq.broker.journal import Journal
+from rockmq.broker.topics import WHOLE_MAX, TopicTable
+from rockmq.protocol.bodies.common import TopicConfig
+from tests.support.clock import FakeClock
+from tests.unit.broker.conftest import options
+
+MANY = WHOLE_MAX + 500
+
+
+def opened(directory: Path) -> TopicTable:
+    return TopicTable(directory, options(directory), FakeClock())
+
+
+def journals(directory: Path) -> list[Path]:
+    return sorted(directory.glob("topics.json.journal.*"), key=lambda path: int(path.name.rpartition(".")[2]))
+
+
+def in_document(directory: Path) -> set[str]:
+    return set(json.loads((directory / "topics.json").read_text())["topicConfigTable"])
+
+
+async def put(table: TopicTable, *names: str, perm: int = 6) -> None:
+    waits = [table.put(TopicConfig(topic_name=name, perm=perm)) for name in names]
+    await asyncio.gather(*(wait for wait in waits if wait is not None))
+
+
+async def delete(table: TopicTable, name: str) -> None:
+    wait = table.delete(name)
+    assert wait is not None
+    await wait
+
+
+@pytest.fixture
+async def large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TopicTable:
+    """A table that was saved whole, and is now too large to be so for each change; the next save is far away."""
+    table = opened(tmp_path)
+    await put(table, *(f"t{number}" for number in range(MANY)))
+    await table.close()
+    assert len(in_document(tmp_path)) == MANY
+    monkeypatch.setattr(documents, "PAUSE_PER_COST", 1e9)
+    table = opened(tmp_path)
+    await put(table, "first")
+    while not journals(tmp_path) or "first" not in in_document(tmp_path):
+        await asyncio.sleep(0.01)
+    return table
+
+
+def crashed(directory: Path) -> TopicTable:
+    """The table that another process finds now."""
+    copy = directory.with_name(directory.name + "-crashed")
+    shutil.rmtree(copy, ignore_errors=True)
+    shutil.copytree(directory, copy)
+    return opened(copy)
+
+
+async def test_a_small_table_is_whole_after_each_change_and_has_no_journal(tmp_path: Path) -> None:
+    table = opened(tmp_path)
+    for name in ("a", "b", "c"):
+        await put(table, name)
+        assert name in in_document(tmp_path)
+    assert journals(tmp_path) == []
+    await table.close()
+
+
+async def test_changes_of_a_large_table_are_in_the_journal_when_they_are_answered(tmp_path: Path, large: TopicTable) -> None:
+    await put(large, "new", "gone")
+    await put(large, "t7", perm=4)
+    await delete(large, "gone")
+    await delete(large, "t8")
+    assert not {"new", "gone"} & in_document(tmp_path), "the document follows later"
+    found = crashed(tmp_path)
+    assert found.all() == large.all()
+    assert found.version == large.version
+    await large.close()
+
+
+async def test_a_clean_stop_leaves_a_whole_document_and_no_journal(tmp_path: Path, large: TopicTable) -> None:
+    await put(large, "new")
+    await delete(large, "t8")
+    assert journals(tmp_path)
+    await large.close()
+    assert journals(tmp_path) == []
+    assert in_document(tmp_path) == set(large.all())
+    document = json.loads((tmp_path / "topics.json").read_text())
+    assert set(document) == {"dataVersion", "topicConfigTable"}
+    assert document["topicConfigTable"]["new"] == {
+        "attributes": {},
+        "order": False,
+        "perm": 6,
+        "readQueueNums": 16,
+        "topicFilterType": "SINGLE_TAG",
+        "topicName": "new",
+        "topicSysFlag": 0,
+        "writeQueueNums": 16,
+    }
+
+
+async def test_a_torn_end_is_passed_over_wherever_it_was_torn(tmp_path: Path, large: TopicTable) -> None:
+    await put(large, "kept")
+    path = journals(tmp_path)[-1]
+    size = path.stat().st_size
+    await put(large, "torn")
+    data = path.read_bytes()
+    for end in range(size, len(data) - 1, 5):
+        path.write_bytes(data[:end])
+        found = crashed(tmp_path)
+        assert found.get("kept") is not None
+        assert found.get("torn") is None
+    path.write_bytes(data[: size + 20] + bytes(512) + data[size + 532 :])
+    assert crashed(tmp_path).get("torn") is None, "a sector that never arrived"
+    path.write_bytes(data)
+    assert crashed(tmp_path).get("torn") is not None
+    await large.close()
+
+
+async def test_nothing_is_lost_between_any_two_steps_of_a_save(
+    tmp_path: Path, large: TopicTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The steps: begin a journal, write the document, delete the journals it covers."""
+    seen: list[str] = []
+
+    def check(step: str) -> None:
+        assert crashed(tmp_path).all() == expected, step
+        seen.append(step)
+
+    def around(step: str, work: Callable[..., None]) -> Callable[..., None]:
+        def wrapped(*arguments: object) -> None:
+            check(f"before {step}")
+            work(*arguments)
+            check(f"after {step}")
+
+        return wrapped
+
+    await put(large, "t1", perm=4)
+    await put(large, "t1", "behind", perm=2)
+    expected = dict(large.all())
+    monkeypatch.setattr("rockmq.base.files.save_parts", around("the document", documents.files.save_parts))
+    monkeypatch.setattr(Path, "unlink", around("a deletion", Path.unlink))
+    await large.close()
+    assert seen[0] == "before the document"
+    behind = seen[seen.index("after the document") + 1 :]
+    assert behind == ["before a deletion", "after a deletion"]
+
+
+async def test_a_journal_does_not_undo_what_a_later_document_says(tmp_path: Path, large: TopicTable) -> None:
+    """A crash may leave journals that a document covers, and the document goes on without them."""
+    await put(large, "t1", perm=4)
+    left = journals(tmp_path)[-1]
+    text = left.read_bytes()
+    await put(large, "t1", perm=2)
+    await large.close()
+    left.write_bytes(text)
+    found = opened(tmp_path)
+    assert found.all() == large.all()
+    assert found.version == large.version
+
+
+async def test_journals_are_read_in_the_order_of_their_numbers(tmp_path: Path) -> None:
+    document = tmp_path / "topics.json"
+    for number in (10, 2, 9):
+        (tmp_path / f"topics.json.journal.{number}").touch()
+    journal = Journal(document)
+    assert journal.begin() == 12
+    for entry in (b'{"a":1}', b'{"b":2}'):
+        await journal.append(entry)
+    journal.begin()
+    await journal.append(b'{"c":3}')
+    await journal.close()
+    assert list(Journal(document).read()) == [b'{"a":1}', b'{"b":2}', b'{"c":3}']
+    await journal.delete(13)
+    assert [path.name for path in journals(tmp_path)] == ["topics.json.journal.13"]
+
+
+async def test_what_cannot_be_written_is_refused_and_the_next_goes_elsewhere(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "topics.json")
+    (tmp_path / "topics.json.journal.1").mkdir()
+    with pytest.raises(StoreUnavailable, match=r"journal\.1 can't be written"):
+        await journal.append(b'{"a":1}')
+    await journal.append(b'{"b":2}')
+    await journal.close()
+    (tmp_path / "topics.json.journal.1").rmdir()
+    assert list(Journal(tmp_path / "topics.json").read()) == [b'{"b":2}']
