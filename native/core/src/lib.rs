@@ -13,6 +13,8 @@ mod commit_log;
 mod consume_queue;
 mod error;
 mod frame;
+#[cfg(test)]
+mod fuzz;
 mod get;
 mod header;
 mod index;
