@@ -375,4 +375,4 @@ def test_registrations_are_read_or_refused(shape: str) -> None:
         assert all(0 <= topic.write_queue_nums <= registration.QUEUES_MAX for topic in read.topics.values())
         lenient.encode(read.topics)
 
-    damaged([valid], check)
+    damaged([valid], check, tests=len(shapes))

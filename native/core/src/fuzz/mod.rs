@@ -59,7 +59,7 @@ fn any_seed() -> u64 {
     RandomState::new().build_hasher().finish() & 0xFFFF_FFFF
 }
 
-/// Makes bytes wrong the way disks, peers and liars do. The same as `Damage` of `tests/support/damage.py`.
+/// Makes bytes wrong the way disks, peers and liars do. `tests/support/damage.py` does the same for Python.
 struct Damage {
     state: u64,
 }
