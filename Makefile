@@ -9,7 +9,7 @@ help:
 	@echo "make setup     create .venv, build the native core, install everything (quick when nothing changed)"
 	@echo "make demo      200,000 orders through a server that is killed on the way, into Parquet, reconciled"
 	@echo "make test      checks, Rust tests and the whole Python suite"
-	@echo "make soak      100,000 power cuts, half an hour and more"
+	@echo "make soak      100,000 power cuts, 100 kills, 1,000,000 damaged inputs per decoder: an hour and more"
 	@echo "make check     ruff, mypy, import contracts, rustfmt, clippy"
 	@echo "make format    let ruff and rustfmt rewrite the source"
 	@echo "make interop   only the tests against unmodified Apache clients and servers (Java and Maven)"
@@ -30,6 +30,9 @@ test: check
 	$(BIN)/pytest $(ARGS)
 
 soak: setup
+	export ROCKMQ_FUZZ_INPUTS=1000000; $(CARGO) test --quiet fuzz
+	ROCKMQ_FUZZ_INPUTS=1000000 $(BIN)/pytest -s tests/fuzz $(ARGS)
+	ROCKMQ_KILLS=100 $(BIN)/pytest -s tests/crash/test_kill.py $(ARGS)
 	ROCKMQ_CRASH_IMAGES=100000 $(BIN)/pytest -s tests/crash/test_points.py $(ARGS)
 
 check: setup-checks

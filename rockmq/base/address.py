@@ -6,11 +6,14 @@ import struct
 
 from rockmq.base.errors import ConfigError
 
+PORT_DIGITS_MAX = 5
+
 
 def split(address: str) -> tuple[str, int]:
     """(host, port) of `host:port`; an IPv6 host may stand in brackets or bare. Raises ConfigError."""
     host, colon, port = address.rpartition(":")
-    if not colon or not host or not port.isdigit() or not 0 <= int(port) <= 65535:
+    is_number = port.isascii() and port.isdigit() and len(port) <= PORT_DIGITS_MAX
+    if not colon or not host or not is_number or int(port) > 65535:
         raise ConfigError(f"{address!r} is not an address: expected host:port")
     return host.removeprefix("[").removesuffix("]"), int(port)
 

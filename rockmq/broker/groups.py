@@ -10,6 +10,7 @@ from rockmq.base.clock import Clock
 from rockmq.broker.documents import Document, Saver, load, parts
 from rockmq.protocol import topics
 from rockmq.protocol.bodies.common import Body, DataVersion
+from rockmq.protocol.header import Int, Long
 
 
 class GroupConfig(Body, kw_only=True):
@@ -18,20 +19,20 @@ class GroupConfig(Body, kw_only=True):
     consume_from_min_enable: bool = True
     consume_broadcast_enable: bool = True
     consume_message_orderly: bool = False
-    retry_queue_nums: int = 1
-    retry_max_times: int = 16
+    retry_queue_nums: Int = 1
+    retry_max_times: Int = 16
     group_retry_policy: dict[str, Any] = field(default_factory=lambda: {"type": "CUSTOMIZED"})
-    broker_id: int = 0
-    which_broker_when_consume_slowly: int = 1
+    broker_id: Long = 0
+    which_broker_when_consume_slowly: Int = 1
     notify_consumer_ids_changed_enable: bool = True
-    group_sys_flag: int = 0
-    consume_timeout_minute: int = 15
+    group_sys_flag: Int = 0
+    consume_timeout_minute: Int = 15
     attributes: dict[str, str] = field(default_factory=dict)
 
 
 class _Document(Struct, rename="camel"):
     subscription_group_table: dict[str, GroupConfig] = field(default_factory=dict)
-    forbidden_table: dict[str, dict[str, int]] = field(default_factory=dict)
+    forbidden_table: dict[str, dict[str, Int]] = field(default_factory=dict)
     data_version: DataVersion = field(default_factory=DataVersion)
 
 

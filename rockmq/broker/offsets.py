@@ -9,12 +9,13 @@ from msgspec import Struct, field
 
 from rockmq.broker.documents import Document, Saver, load, parts
 from rockmq.protocol.bodies.common import DataVersion
+from rockmq.protocol.header import Int, Long
 
 SEPARATOR = "@"
 
 
 class _Document(Struct, rename="camel"):
-    offset_table: dict[str, dict[int, int]] = field(default_factory=dict)
+    offset_table: dict[str, dict[Int, Long]] = field(default_factory=dict)
     data_version: DataVersion = field(default_factory=DataVersion)
 
 

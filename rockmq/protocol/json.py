@@ -23,11 +23,13 @@ def decode(text: bytes, kind: type[T], what: str) -> T:
         return msgspec.json.decode(text, type=kind, strict=False)
     except msgspec.ValidationError as error:
         raise ProtocolError(f"{what}: {error}") from None
+    except UnicodeDecodeError as error:
+        raise ProtocolError(f"{what}: {error}") from None
     except msgspec.DecodeError:
         pass
     try:
         return msgspec.json.decode(standard(text.decode()), type=kind, strict=False)
-    except (msgspec.DecodeError, UnicodeDecodeError, ValueError, RecursionError) as error:
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise ProtocolError(f"{what}: {error}") from None
 
 

@@ -45,13 +45,15 @@ def pull_request(queue_id: int, offset: int, *, topic: str = TOPIC) -> codec.Com
     return codec.request(RequestCode.PULL_MESSAGE, header)
 
 
-async def read_queue(remote: RemotingClient, address: str, queue_id: int) -> list[StoredMessage]:
-    """All messages of a queue, which begins at offset 0."""
+async def read_queue(
+    remote: RemotingClient, address: str, queue_id: int, *, topic: str = TOPIC, start: int = 0
+) -> list[StoredMessage]:
+    """The messages of a queue from offset `start` on, all of which it still has."""
     messages: list[StoredMessage] = []
     while True:
-        response = await remote.invoke(address, pull_request(queue_id, len(messages)), 10)
+        response = await remote.invoke(address, pull_request(queue_id, start + len(messages), topic=topic), 10)
         if response.code == ResponseCode.PULL_NOT_FOUND:
             return messages
         assert response.code == ResponseCode.SUCCESS, response.remark
         messages += decode_stored(response.body, check_crc=True)
-        assert decode(PullResponse, response.fields).next_begin_offset == len(messages)
+        assert decode(PullResponse, response.fields).next_begin_offset == start + len(messages)

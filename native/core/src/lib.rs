@@ -14,6 +14,8 @@ mod consume_queue;
 mod error;
 mod flusher;
 mod frame;
+#[cfg(test)]
+mod fuzz;
 mod get;
 mod header;
 mod index;

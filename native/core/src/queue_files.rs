@@ -95,9 +95,12 @@ impl QueueFiles {
         let mut topics: Vec<&str> = Vec::new();
         for Forcing { topic, id, from, to } in forcing {
             let directory = self.directory(topic, *id);
-            let (mut at, end) = (from * UNIT as u64, to * UNIT as u64);
-            while at < end {
-                let base = at - at % self.file_size;
+            let (from, to) = (from * UNIT as u64, to * UNIT as u64);
+            // What is there, not what might be: a damaged record can make a queue jump over more files than can be counted.
+            let mut made = false;
+            for base in
+                bases(&directory)?.into_iter().filter(|&base| base < to && base.saturating_add(self.file_size) > from)
+            {
                 let path = mapped_file::path(&directory, base);
                 match File::open(&path) {
                     // Deleted since, with its queue.
@@ -105,11 +108,11 @@ impl QueueFiles {
                     other => other.and_then(|file| file.sync_data()).at("sync", &path)?,
                 }
                 // A file is made by the write of its first entry.
-                if at == base && directory.exists() {
-                    sync_directory(&directory)?;
-                    topics.push(topic);
-                }
-                at = base + self.file_size;
+                made |= base >= from;
+            }
+            if made {
+                sync_directory(&directory)?;
+                topics.push(topic);
             }
         }
         topics.sort_unstable();
@@ -187,4 +190,15 @@ impl QueueFiles {
         }
         Ok(())
     }
+}
+
+/// First bytes of the files of a queue as their names say, in no order; none without a directory. One that is just being
+/// made has no size yet, so unlike in `list` nothing is said about sizes.
+fn bases(directory: &Path) -> Result<Vec<u64>> {
+    let entries = match fs::read_dir(directory) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        other => other.at("list", directory)?,
+    };
+    let names = entries.map(|entry| Ok(entry.at("list", directory)?.file_name()));
+    names.filter_map(|name| name.map(|name| name.to_str().and_then(mapped_file::base_of)).transpose()).collect()
 }

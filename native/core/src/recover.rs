@@ -456,7 +456,9 @@ impl Replay {
     /// Give the holes among the entries from..to pre-blank entries.
     fn fill(&self, files: &QueueFiles, (topic, id): (&str, i32), from: u64, to: u64) -> Result<()> {
         let blanks = Entry::BLANK.bytes().repeat((to - from) as usize);
-        change(files, topic, id, from, &blanks, |old, _| old.is_used() && (old.position as u64) < self.start.max(1))
+        change(files, topic, id, from, &blanks, |old, _| {
+            old.is_used() && (!old.is_real() || (old.position as u64) < self.start)
+        })
     }
 
     /// The scan has ended: end the queues where it says, on disk too, and find where they begin.

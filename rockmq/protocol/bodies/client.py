@@ -3,6 +3,7 @@
 from msgspec import field
 
 from rockmq.protocol.bodies.common import Body, Connection, MessageQueue, SubscriptionData
+from rockmq.protocol.header import Int
 
 
 class ProducerData(Body, kw_only=True):
@@ -24,7 +25,7 @@ class HeartbeatData(Body, kw_only=True):
     client_id: str = field(name="clientID")
     producer_data_set: list[ProducerData] = field(default_factory=list)
     consumer_data_set: list[ConsumerData] = field(default_factory=list)
-    heartbeat_fingerprint: int = 0
+    heartbeat_fingerprint: Int = 0
     without_sub: bool = False
 
 

@@ -4,6 +4,7 @@ import msgspec
 from msgspec import Struct
 
 from rockmq.base.errors import ProtocolError
+from rockmq.protocol.header import Int, Long
 
 
 class Body(Struct, rename="camel"):
@@ -15,7 +16,7 @@ class MessageQueue(Struct, rename="camel", frozen=True, order=True):
 
     topic: str
     broker_name: str
-    queue_id: int
+    queue_id: Int
 
     def key(self) -> str:
         """The JSON text that stands for this queue as a map key; members in Java's order."""
@@ -33,9 +34,9 @@ class MessageQueue(Struct, rename="camel", frozen=True, order=True):
 class DataVersion(Body, kw_only=True):
     """Says whether a table changed. Ordered by state version, counter, time; equal only when all three are."""
 
-    state_version: int = 0
-    timestamp: int = 0
-    counter: int = 0
+    state_version: Long = 0
+    timestamp: Long = 0
+    counter: Long = 0
 
     def advanced(self, now: int) -> "DataVersion":
         return DataVersion(state_version=self.state_version, timestamp=now, counter=self.counter + 1)
@@ -45,11 +46,11 @@ class TopicConfig(Body, kw_only=True):
     """One topic as its broker keeps it (TopicConfig.java)."""
 
     topic_name: str
-    read_queue_nums: int = 16
-    write_queue_nums: int = 16
-    perm: int = 6
+    read_queue_nums: Int = 16
+    write_queue_nums: Int = 16
+    perm: Int = 6
     topic_filter_type: str = "SINGLE_TAG"
-    topic_sys_flag: int = 0
+    topic_sys_flag: Int = 0
     order: bool = False
     attributes: dict[str, str] = msgspec.field(default_factory=dict)
 
@@ -60,8 +61,8 @@ class SubscriptionData(Body, kw_only=True):
     topic: str
     sub_string: str = "*"
     tags_set: list[str] = msgspec.field(default_factory=list)
-    code_set: list[int] = msgspec.field(default_factory=list)
-    sub_version: int = 0
+    code_set: list[Int] = msgspec.field(default_factory=list)
+    sub_version: Long = 0
     expression_type: str | None = "TAG"
     class_filter_mode: bool = False
 

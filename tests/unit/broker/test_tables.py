@@ -241,3 +241,13 @@ def test_rates_come_from_samples() -> None:
     assert rate.per_second() == pytest.approx((100, 100, 100), rel=0.2)
     clock.seconds += SAMPLE_SECONDS
     assert rate.per_second()[0] < 100
+
+
+def test_numbers_over_javas_make_a_document_unreadable(tmp_path: Path) -> None:
+    """Clients and the core couldn't hold them."""
+    (tmp_path / "consumerOffset.json").write_text('{"offsetTable":{"T@g":{"0":9223372036854775808}}}')
+    with pytest.raises(ConfigError, match="<= 9223372036854775807"):
+        ConsumerOffsets(tmp_path)
+    (tmp_path / "topics.json").write_text('{"topicConfigTable":{"T":{"topicName":"T","writeQueueNums":2147483648}}}')
+    with pytest.raises(ConfigError, match="<= 2147483647"):
+        TopicTable(tmp_path, options(tmp_path), FakeClock())

@@ -493,6 +493,35 @@ def test_a_far_offset_costs_no_more_than_a_file(tmp_path: Path) -> None:
     assert len(list((tmp_path / "consumequeue" / "T" / "0").iterdir())) == 1
 
 
+def test_a_far_offset_is_forced_without_counting_the_files_before_it(tmp_path: Path) -> None:
+    """There may have been 2^50 files between the two entries; forcing asks for those there are."""
+    (tmp_path / "commitlog").mkdir()
+    first = hostile(0, topic="T", queue_id=0)
+    far = hostile(len(first), topic="T", queue_id=0, queue_offset=2**50)
+    (tmp_path / "commitlog" / f"{0:020}").write_bytes((first + far).ljust(FILE, b"\0"))
+    store = opened(tmp_path)
+    store.recover(0, True)
+    assert store.flush_queues(True) == (len(first + far), store.store_timestamp("T", 0, 2**50))
+    store.close()
+
+
+def test_an_entry_whose_record_is_of_another_topic_now_is_none(tmp_path: Path) -> None:
+    """At the log's very beginning, where a position looks like that of a pre-blank entry."""
+    store = opened(tmp_path / "a")
+    store.recover(0, True)
+    log = Log(FILE)
+    for number in (0, 3):
+        stores.append(store, log.append(record(number, topic="T", queue_id=0))[0])
+    store.close()
+    overwrite(tmp_path / "a", log.records[0].encode().index(b"\x01T") + 1, b"U")
+    store = opened(tmp_path / "a")
+    assert store.recover(0, True) == (log.end, 2)
+    assert store.get("T", 0, 0, 1, 1, log.end, None)[:2] != (model.FOUND, 1)
+    assert stores.joined(store.get("T", 0, 1, 1, 1, log.end, None)[5]) == log.records[1].encode()
+    assert store.get("U", 0, 0, 1, 1, log.end, None)[0] == model.FOUND
+    store.close()
+
+
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=60)
 @given(st.integers(0, 30), st.integers(0, 30), st.data())
 def test_any_crash_leaves_a_prefix(

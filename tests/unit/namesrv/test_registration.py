@@ -125,6 +125,8 @@ def test_a_bad_body_is_named(body: bytes, words: str) -> None:
         ("broker_name", "", "brokerName has 0 characters, expected 1 to 255"),
         ("cluster_name", "x" * 256, "clusterName has 256 characters"),
         ("broker_addr", "nowhere", "brokerAddr: 'nowhere' is not an address"),
+        ("broker_addr", "h:²", "brokerAddr: 'h:²' is not an address"),
+        ("broker_addr", "h:" + "1" * 5000, "brokerAddr: 'h:1111"),
         ("broker_id", -1, "brokerId is -1"),
         ("heartbeat_timeout_millis", 0, "heartbeatTimeoutMillis is 0"),
     ],

@@ -22,6 +22,12 @@ def test_objects_as_keys() -> None:
     assert b'{"offsetTable":' + json.object_map({MessageQueue("T", "b", 3).key(): 7}) + b"}" == text
 
 
+def test_bytes_that_are_no_text_are_refused() -> None:
+    """In a string of a value that is otherwise right, which the quick decoder finds out late."""
+    with pytest.raises(ProtocolError, match=r"names: .*utf-8"):
+        json.decode(b'{"a":"\xff"}', dict[str, str], "names")
+
+
 trees = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(st.characters(exclude_categories=["Cs"])),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=5), inner, max_size=4),
