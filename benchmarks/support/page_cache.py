@@ -14,7 +14,7 @@ from typing import Self
 
 FREE_LEFT = 600 << 20
 CHUNK = 1 << 20
-LIMIT_S = 60
+LIMIT_S = 25
 SPARSE_SIZE = 1 << 43
 
 
@@ -35,7 +35,7 @@ class PageCache:
         self._path.unlink()
 
     def fill(self) -> float:
-        """Leave little free, within a minute; the seconds it took."""
+        """Leave little free, as far as that goes in `LIMIT_S`; the seconds it took."""
         start = time.monotonic()
         buffer = bytearray(CHUNK)
         while (missing := _free() - FREE_LEFT) > 0 and time.monotonic() - start < LIMIT_S:

@@ -372,7 +372,10 @@ class MessageStore:
                 # Somebody else was quicker. The file in use isn't full yet, so messages may still be taken.
                 log.warning("the log's next file can't be made ready: %s", error)
         try:
-            self.core.tend_files(options.data_read_ahead_enable, options.warm_maped_file_enable, self._lock_in_memory)
+            # Read ahead, a file lies in memory in large pages, and a force writes all of a page that was touched (ADR 0009).
+            self.core.tend_files(
+                options.data_read_ahead_enable, self.is_sync, options.warm_maped_file_enable, self._lock_in_memory
+            )
         except _core.StoreError as error:
             self._lock_in_memory = False
             log.warning("lockLogInMemory is given up: %s; is the limit of locked memory too low?", error)

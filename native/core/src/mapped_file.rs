@@ -31,7 +31,8 @@ pub struct MappedFile {
     pub path: PathBuf,
     map: MmapRaw,
     written: AtomicUsize,
-    advised: AtomicBool,
+    /// What the kernel was told last; it begins with true.
+    read_ahead: AtomicBool,
     warm: AtomicBool,
     locked: AtomicBool,
 }
@@ -59,8 +60,9 @@ impl MappedFile {
     fn map(file: File, path: PathBuf, base: u64, written: usize) -> Result<Self> {
         let map = MmapOptions::new().map_raw(&file).at("map", &path)?;
         debug_assert!(written <= map.len());
-        let (advised, warm, locked) = Default::default();
-        Ok(Self { base, path, map, written: AtomicUsize::new(written), advised, warm, locked })
+        let (read_ahead, written) = (AtomicBool::new(true), AtomicUsize::new(written));
+        let (warm, locked) = Default::default();
+        Ok(Self { base, path, map, written, read_ahead, warm, locked })
     }
 
     pub fn size(&self) -> usize {
@@ -119,9 +121,9 @@ impl MappedFile {
         let _ = self.map.advise(Advice::Sequential);
     }
 
-    /// Say how the file is read from now on, once: ahead, or only what is asked for. A hint as well.
+    /// Say how the file is brought into memory from now on: ahead, or only what is touched. A hint as well.
     pub fn advise(&self, read_ahead: bool) {
-        if !self.advised.swap(true, Ordering::Relaxed) {
+        if self.read_ahead.swap(read_ahead, Ordering::Relaxed) != read_ahead {
             let _ = self.map.advise(if read_ahead { Advice::Normal } else { Advice::Random });
         }
     }

@@ -365,9 +365,10 @@ impl Shared {
         made
     }
 
-    /// Tell the kernel how files are used: all are read ahead or not; the one written now and the next one are locked in
-    /// memory if `lock` says so, the others not any more; the next one is brought into memory if `warm` says so.
-    pub fn tend_files(&self, read_ahead: bool, warm: bool, lock: bool) -> Result<()> {
+    /// Tell the kernel how files are used: all are read ahead or not, and those that are yet to be written not if `sparing`
+    /// says so; the one written now and the next one are locked in memory if `lock` says so, the others not any more; the
+    /// next one is brought into memory if `warm` says so.
+    pub fn tend_files(&self, read_ahead: bool, sparing: bool, warm: bool, lock: bool) -> Result<()> {
         let (mut files, next) = self.state().log.maps();
         let current = files.pop();
         for file in &files {
@@ -375,7 +376,7 @@ impl Shared {
             file.unlock().at("unlock the memory of", &file.path)?;
         }
         for file in current.iter().chain(&next) {
-            file.advise(read_ahead);
+            file.advise(read_ahead && !sparing);
         }
         if let Some(next) = next.as_ref().filter(|_| warm) {
             next.warm();

@@ -220,8 +220,8 @@ impl Store {
         py.detach(|| self.shared.prepare_next_file())
     }
 
-    fn tend_files(&self, py: Python<'_>, read_ahead: bool, warm: bool, lock: bool) -> Result<()> {
-        py.detach(|| self.shared.tend_files(read_ahead, warm, lock))
+    fn tend_files(&self, py: Python<'_>, read_ahead: bool, sparing: bool, warm: bool, lock: bool) -> Result<()> {
+        py.detach(|| self.shared.tend_files(read_ahead, sparing, warm, lock))
     }
 
     fn delete_files_below(&self, py: Python<'_>, position: u64) -> Result<Vec<String>> {

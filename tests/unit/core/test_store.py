@@ -357,10 +357,10 @@ def test_the_file_in_use_and_the_next_are_locked_and_no_others(tmp_path: Path) -
     stores.append(store, record(0))
     store.prepare_next_file()
     for _ in range(2):
-        store.tend_files(False, True, True)
+        store.tend_files(False, True, True, True)
         assert locked_kib() == before + 16
     stores.append(store, record(1, body=bytes(8000)))
-    store.tend_files(True, True, True)
+    store.tend_files(True, True, True, True)
     assert locked_kib() == before + 8
     assert store.read(0) is not None
     store.close()
