@@ -214,9 +214,10 @@ class Store:
     def prepare_next_file(self) -> bool:
         """Create and map the file behind the last one if it isn't there; True when it was made. Releases the GIL."""
     def tend_files(self, read_ahead: bool, sparing: bool, warm: bool, lock: bool) -> None:
-        """Tell the kernel how log files are used: whether they are read ahead; with `sparing` not so the file written now and
-        the one made ahead, which then are in memory in small pages; `warm` brings the file made ahead into memory; `lock` keeps it and the file written now there (StoreError when the process may not). Call it from time
-        to time: files that have come since are told then, and full ones are unlocked. Releases the GIL.
+        """Tell the kernel how log files are used: whether they are read ahead; with `sparing` not so the file written now
+        and the one made ahead, which then lie in memory in small pages; `warm` brings the file made ahead into memory;
+        `lock` keeps it and the file written now there (StoreError when the process may not). Call it from time to time:
+        files that have come since are told then, and full ones are unlocked. Releases the GIL.
         """
     def delete_files_below(self, position: int) -> list[str]:
         """Delete log files that end at or below `position` (never the last), raise queue minima to match; their paths.
