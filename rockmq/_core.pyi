@@ -205,11 +205,12 @@ class Store:
         dropped the pages that it couldn't write.
         """
     def flush_queues(self, force: bool) -> tuple[int, int]:
-        """Write queue entries held in memory to their files (and fsync them when `force`): (position, store timestamp)
-        such that the queue entries of all records below that position are written. The timestamp is that of the last
-        record below, 0 when recovery has seen none. Releases the GIL; one caller at a time. What failed is tried again
-        by the next call; it is StoreFull when a file had no room, but never for a failed fsync. Also lets go of the tails
-        of queues that have been idle for 8 calls, so call it about every second.
+        """Write queue entries held in memory to their files: all when `force`, which fsyncs them as well; otherwise of more
+        than 2,048 queues those that have waited longest. What comes back with `force` is (position, store timestamp) such
+        that the queue entries of all records below that position are on disk; the timestamp is that of the last record
+        below, 0 when recovery has seen none. Releases the GIL; one caller at a time. What failed is tried again by the next
+        call; it is StoreFull when a file had no room, but never for a failed fsync. Also lets go of the tails of queues
+        that have been idle for 8 calls, so call it about every second.
         """
     def prepare_next_file(self) -> bool:
         """Create and map the file behind the last one if it isn't there; True when it was made. Releases the GIL."""

@@ -1,6 +1,7 @@
 """Consumer groups and their settings (SubscriptionGroupManager.java; store spec, 1.7), in
 `config/subscriptionGroup.json`."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -51,9 +52,13 @@ class GroupTable:
             broadcast = name != "SELF_TEST_C_GROUP"
             self.all().setdefault(name, GroupConfig(group_name=name, consume_broadcast_enable=broadcast))
 
-    async def _save(self) -> OSError | None:
+    def pieces(self) -> Iterator[bytes]:
+        """The document as it is now, see `parts`."""
         members = {"dataVersion": self.version, "forbiddenTable": self._document.forbidden_table}
-        return await self._file.save(parts(members, "subscriptionGroupTable", list(self.all().items())))
+        return parts(members, "subscriptionGroupTable", list(self.all().items()))
+
+    async def _save(self) -> OSError | None:
+        return await self._file.save(self.pieces())
 
     def all(self) -> dict[str, GroupConfig]:
         return self._document.subscription_group_table

@@ -6,7 +6,7 @@ larger one the change goes to a journal, and the document follows (docs/adr/0008
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -73,9 +73,13 @@ class TopicTable:
             else:
                 self._topics.pop(change.topic, None)
 
+    def pieces(self) -> Iterator[bytes]:
+        """The document as it is now, see `parts`."""
+        return parts({"dataVersion": self.version}, "topicConfigTable", list(self._topics.items()))
+
     async def _save(self) -> OSError | None:
         covered = self._journal.begin()
-        error = await self._file.save(parts({"dataVersion": self.version}, "topicConfigTable", list(self._topics.items())))
+        error = await self._file.save(self.pieces())
         if error is None:
             try:
                 await self._journal.delete(covered)

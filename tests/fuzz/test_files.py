@@ -61,7 +61,7 @@ def test_topics_are_read_or_refused(directory: Path) -> None:
         for config in table.all().values():
             if table.is_ordinary(config):
                 store.set_ordinary(config.topic_name, config.write_queue_nums, False)
-        path.write_text(table.encode())
+        path.write_bytes(b"".join(table.pieces()))
         again = TopicTable(directory, settings, FakeClock())
         assert (again.all(), again.version) == (table.all(), table.version)
 
@@ -99,7 +99,7 @@ def test_groups_are_read_or_refused(directory: Path) -> None:
             table = GroupTable(directory, auto_create=False, clock=FakeClock())
         except ConfigError:
             return
-        path.write_text(table.encode())
+        path.write_bytes(b"".join(table.pieces()))
         again = GroupTable(directory, auto_create=False, clock=FakeClock())
         assert (again.all(), again.version) == (table.all(), table.version)
 

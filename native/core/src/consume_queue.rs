@@ -12,10 +12,11 @@
 //! `flush_queues`, and let go of when its queue has been idle for some flushes: 100,000 idle topics hold no tails.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, VecDeque},
     fs,
     hash::{BuildHasherDefault, Hasher},
     io,
+    num::NonZeroU32,
     sync::Arc,
 };
 
@@ -30,10 +31,17 @@ pub const UNIT: usize = 20;
 pub const PENDING_MAX: usize = 64 << 10;
 /// Bytes of written entries kept for readers.
 pub const CACHED_MAX: usize = 1024 * UNIT;
-/// Bytes of all tails over which nothing written is kept.
-pub const TAILS_MAX: usize = 64 << 20;
+/// Bytes of all tails over which nothing written is kept, and twice as much over which an append writes what it adds to.
+pub const TAILS_MAX: usize = 128 << 20;
+/// Queues that are written at a time although nobody waits for it, or a part of them if there are more.
+const WRITTEN_MAX: usize = 2048;
+const WRITTEN_PART: usize = 64;
+/// Queues whose slots a topic holds in itself.
+const FIRST_QUEUES: usize = 8;
 /// Blocks of entries from files kept for readers, each at most some thousand entries.
 const BLOCKS: usize = 64;
+/// Queues that are looked at in a flush for whether they are idle.
+const AGED_MAX: usize = 8192;
 /// Flushes after which the tail of a queue without appends is let go of.
 pub const IDLE_FLUSHES: u32 = 8;
 
@@ -104,7 +112,8 @@ pub struct Queue {
     tail: Vec<u8>,
     /// Bytes of unwritten entries at which an append writes them; raised when that has failed.
     relieved_at: usize,
-    idle_flushes: u32,
+    /// What `Queues::flushes` was at the last append.
+    appended_at: u32,
     in_dirty: bool,
     in_resident: bool,
 }
@@ -138,8 +147,10 @@ impl Queue {
 #[derive(Default)]
 pub struct Topic {
     pub ordinary: Option<Ordinary>,
-    /// Slots of queues, by queue id.
-    queues: Vec<(i32, usize)>,
+    /// Slots of the first queues, by queue id: one look less for most.
+    first: [Option<NonZeroU32>; FIRST_QUEUES],
+    /// Queue ids and slots of the others, in order.
+    others: Vec<(i32, usize)>,
 }
 
 #[derive(Clone, Copy)]
@@ -150,13 +161,34 @@ pub struct Ordinary {
 
 impl Topic {
     pub fn slot(&self, id: i32) -> Option<usize> {
-        // Ids nearly always run from 0 without a gap.
-        if let Some(&(found, slot)) = self.queues.get(id as usize) {
+        if let Some(slot) = self.first.get(id as usize) {
+            return slot.map(|slot| slot.get() as usize - 1);
+        }
+        // Ids nearly always run without a gap.
+        if let Some(&(found, slot)) = self.others.get((id as usize).wrapping_sub(FIRST_QUEUES)) {
             if found == id {
                 return Some(slot);
             }
         }
-        self.queues.binary_search_by_key(&id, |&(id, _)| id).ok().map(|at| self.queues[at].1)
+        self.others.binary_search_by_key(&id, |&(id, _)| id).ok().map(|at| self.others[at].1)
+    }
+
+    fn set_slot(&mut self, id: i32, slot: usize) {
+        // More slots than numbers would take a terabyte of memory first.
+        let number = u32::try_from(slot + 1).ok().and_then(NonZeroU32::new);
+        match self.first.get_mut(id as usize) {
+            Some(place) => *place = number,
+            None => {
+                let at = self.others.partition_point(|&(other, _)| other < id);
+                self.others.insert(at, (id, slot));
+            }
+        }
+    }
+
+    fn take_slots(&mut self) -> Vec<usize> {
+        let others = std::mem::take(&mut self.others).into_iter().map(|(_, slot)| slot);
+        let first = std::mem::take(&mut self.first).into_iter().flatten();
+        first.map(|slot| slot.get() as usize - 1).chain(others).collect()
     }
 }
 
@@ -167,10 +199,12 @@ pub struct Queues {
     slots: Vec<Option<Queue>>,
     free: Vec<usize>,
     serial: u64,
-    /// Slots of queues that may have entries to write, entries to force, or a tail.
+    /// Slots of queues that may have entries to write, entries to force, or a tail. A slot that was freed, and perhaps given
+    /// to another queue, stays until it is come across.
     dirty: Vec<usize>,
     unforced: Vec<usize>,
-    resident: Vec<usize>,
+    resident: VecDeque<usize>,
+    flushes: u32,
     tails_size: usize,
     /// What was read from files last, by slot.
     blocks: [Option<Block>; BLOCKS],
@@ -212,7 +246,8 @@ impl Queues {
             serial: 0,
             dirty: Vec::new(),
             unforced: Vec::new(),
-            resident: Vec::new(),
+            resident: VecDeque::new(),
+            flushes: 0,
             tails_size: 0,
             blocks: [const { None }; BLOCKS],
         }
@@ -273,7 +308,7 @@ impl Queues {
             unforced: None,
             tail: Vec::new(),
             relieved_at: PENDING_MAX,
-            idle_flushes: 0,
+            appended_at: self.flushes,
             in_dirty: false,
             in_resident: false,
         };
@@ -282,9 +317,7 @@ impl Queues {
             self.slots.len() - 1
         });
         self.slots[slot] = Some(queue);
-        let queues = &mut self.topics.entry(topic.into()).or_default().queues;
-        let at = queues.partition_point(|&(other, _)| other < id);
-        queues.insert(at, (id, slot));
+        self.topics.entry(topic.into()).or_default().set_slot(id, slot);
         Some(slot)
     }
 
@@ -321,7 +354,7 @@ impl Queues {
         entries.iter().for_each(|entry| queue.tail.extend_from_slice(&entry.bytes()));
         queue.next += entries.len() as u64;
         queue.last_end = last.end();
-        queue.idle_flushes = 0;
+        queue.appended_at = self.flushes;
         self.tails_size += entries.len() * UNIT;
         if !queue.in_dirty {
             queue.in_dirty = true;
@@ -329,7 +362,7 @@ impl Queues {
         }
         if !queue.in_resident {
             queue.in_resident = true;
-            self.resident.push(slot);
+            self.resident.push_back(slot);
         }
         std::mem::take(&mut queue.watched)
     }
@@ -339,7 +372,7 @@ impl Queues {
     pub fn relieve(&mut self, slot: usize) {
         let Some(queue) = self.slots.get_mut(slot).and_then(Option::as_mut) else { return };
         let pending = queue.pending();
-        if pending.len() < queue.relieved_at && self.tails_size <= TAILS_MAX {
+        if pending.len() < queue.relieved_at && self.tails_size <= 2 * TAILS_MAX {
             return;
         }
         match self.files.write(&queue.topic, queue.id, queue.written, pending) {
@@ -366,8 +399,15 @@ impl Queues {
     }
 
     /// Slots that have entries to write, to be given to `jobs` piece by piece.
-    pub fn take_dirty(&mut self) -> Vec<usize> {
-        std::mem::take(&mut self.dirty)
+    ///
+    /// Unless it must be all of them, it is those that have waited longest. To write a queue costs some microseconds, however
+    /// few its new entries are; where many queues get a few each, it pays to wait for more.
+    pub fn take_dirty(&mut self, all: bool) -> Vec<usize> {
+        let count = WRITTEN_MAX.max(self.dirty.len() / WRITTEN_PART);
+        if all || self.tails_size > TAILS_MAX || count >= self.dirty.len() {
+            return std::mem::take(&mut self.dirty);
+        }
+        self.dirty.drain(..count).collect()
     }
 
     pub fn put_back_dirty(&mut self, slots: &[usize]) {
@@ -430,14 +470,13 @@ impl Queues {
 
     /// Take over what was said of topics before their queues were known.
     pub fn inherit(&mut self, known: Self) {
-        for (name, topic) in known.topics {
-            for (id, slot) in &topic.queues {
-                if known.slots[*slot].as_ref().is_some_and(|queue| queue.watched) {
-                    if let Some(queue) = self.slot_or_new(&name, *id).and_then(|slot| self.queue_mut(slot)) {
-                        queue.watched = true;
-                    }
-                }
+        for queue in known.slots.iter().flatten().filter(|queue| queue.watched) {
+            let slot = self.slot_or_new(queue.topic.as_bytes(), queue.id);
+            if let Some(queue) = slot.and_then(|slot| self.queue_mut(slot)) {
+                queue.watched = true;
             }
+        }
+        for (name, topic) in known.topics {
             if topic.ordinary.is_some() {
                 self.topics.entry(name).or_default().ordinary = topic.ordinary;
             }
@@ -457,19 +496,20 @@ impl Queues {
 
     /// One flush has passed: let go of the tails of queues that have been idle for long.
     pub fn age(&mut self) {
+        self.flushes = self.flushes.wrapping_add(1);
         let crowded = self.tails_size > TAILS_MAX;
-        let (slots, tails_size) = (&mut self.slots, &mut self.tails_size);
-        self.resident.retain(|&slot| {
-            let Some(queue) = slots.get_mut(slot).and_then(Option::as_mut) else { return false };
-            queue.idle_flushes += 1;
-            if queue.written < queue.next || !(crowded || queue.idle_flushes > IDLE_FLUSHES) {
-                return true;
+        for _ in 0..self.resident.len().min(AGED_MAX) {
+            let Some(slot) = self.resident.pop_front() else { return };
+            let Some(queue) = self.slots.get_mut(slot).and_then(Option::as_mut) else { continue };
+            let idle_flushes = self.flushes.wrapping_sub(queue.appended_at);
+            if queue.written < queue.next || !(crowded || idle_flushes > IDLE_FLUSHES) {
+                self.resident.push_back(slot);
+                continue;
             }
-            *tails_size -= queue.tail.len();
+            self.tails_size -= queue.tail.len();
             queue.tail = Vec::new();
             queue.in_resident = false;
-            false
-        });
+        }
     }
 
     /// The entry at `index`, from memory or file; None where there is none.
@@ -516,13 +556,10 @@ impl Queues {
     /// Forget the queues of `topic` and delete their files.
     pub fn delete(&mut self, topic: &str) -> Result<()> {
         let Some(entry) = self.topics.get_mut(topic.as_bytes()) else { return Ok(()) };
-        for (_, slot) in std::mem::take(&mut entry.queues) {
+        for slot in entry.take_slots() {
             if let Some(queue) = self.slots[slot].take() {
                 self.tails_size -= queue.tail.len();
                 self.free.push(slot);
-                self.dirty.retain(|&other| other != slot);
-                self.unforced.retain(|&other| other != slot);
-                self.resident.retain(|&other| other != slot);
             }
         }
         if entry.ordinary.is_none() {

@@ -294,7 +294,7 @@ impl Shared {
         let (boundary, files, dirty) = {
             let mut state = self.state();
             let boundary = (state.log.max(), state.last_timestamp);
-            (boundary, Arc::clone(&state.queues.files), state.queues.take_dirty())
+            (boundary, Arc::clone(&state.queues.files), state.queues.take_dirty(force))
         };
         let mut pieces = dirty.chunks(JOBS_MAX);
         while let Some(piece) = pieces.next() {

@@ -8,6 +8,8 @@ use crate::wire::{
     batch_body, count_records, json_escape, properties, topic_name, Frame, Reply, Serializer, Template, OPAQUE_BASE,
 };
 
+/// From a topic to the next one: a prime, so that all come about, and neighbours in time aren't neighbours in memory.
+const TOPIC_STRIDE: usize = 7919;
 const SEND_MESSAGE: i32 = 10;
 const UPDATE_AND_CREATE_TOPIC: i32 = 17;
 const SEND_MESSAGE_V2: i32 = 310;
@@ -85,7 +87,7 @@ pub fn is_send_code(code: i32) -> bool {
 
 impl Workload for Sends {
     fn request(&mut self, _: &mut Slot, opaque: i32, out: &mut Vec<u8>) {
-        let (round, topic) = (self.next / self.topics, self.next % self.topics);
+        let (round, topic) = (self.next / self.topics, self.next % self.topics * TOPIC_STRIDE % self.topics);
         self.by_queue[round % self.by_queue.len()].append_to(out, opaque, topic, &mut self.unique);
         self.next += 1;
     }
