@@ -32,10 +32,9 @@ pub const PENDING_MAX: usize = 64 << 10;
 /// Bytes of written entries kept for readers.
 pub const CACHED_MAX: usize = 1024 * UNIT;
 /// Bytes of all tails over which nothing written is kept, and twice as much over which an append writes what it adds to.
-pub const TAILS_MAX: usize = 128 << 20;
-/// Queues that are written at a time although nobody waits for it, or a part of them if there are more.
+pub const TAILS_MAX: usize = 256 << 20;
+/// Queues that are written at a time although nobody waits for it.
 const WRITTEN_MAX: usize = 2048;
-const WRITTEN_PART: usize = 64;
 /// Queues whose slots a topic holds in itself.
 const FIRST_QUEUES: usize = 8;
 /// Blocks of entries from files kept for readers, each at most some thousand entries.
@@ -403,11 +402,10 @@ impl Queues {
     /// Unless it must be all of them, it is those that have waited longest. To write a queue costs some microseconds, however
     /// few its new entries are; where many queues get a few each, it pays to wait for more.
     pub fn take_dirty(&mut self, all: bool) -> Vec<usize> {
-        let count = WRITTEN_MAX.max(self.dirty.len() / WRITTEN_PART);
-        if all || self.tails_size > TAILS_MAX || count >= self.dirty.len() {
+        if all || self.tails_size > TAILS_MAX || self.dirty.len() <= WRITTEN_MAX {
             return std::mem::take(&mut self.dirty);
         }
-        self.dirty.drain(..count).collect()
+        self.dirty.drain(..WRITTEN_MAX).collect()
     }
 
     pub fn put_back_dirty(&mut self, slots: &[usize]) {

@@ -21,12 +21,38 @@ pub struct RecentKeys {
     wanted: bool,
     from: u64,
     keys: Vec<Key>,
+    last: Prefix,
+}
+
+/// How the last unique key began, and the hash of that: those of one client differ in their ends only.
+#[derive(Default)]
+struct Prefix {
+    text: [u8; PREFIX],
+    before: i32,
+    hash: i32,
+}
+
+const PREFIX: usize = 24;
+
+impl Prefix {
+    /// `java_hash`.
+    #[inline]
+    fn hash(&mut self, before: i32, key: &[u8]) -> i32 {
+        let Some((text, rest)) = key.split_first_chunk() else { return java_hash(before, key) };
+        if *text != self.text || before != self.before {
+            if !text.is_ascii() {
+                return java_hash(before, key);
+            }
+            *self = Self { text: *text, before, hash: java_hash(before, text) };
+        }
+        java_hash(self.hash, rest)
+    }
 }
 
 impl RecentKeys {
     /// Begin to collect, or end it; `end` is the log's.
     pub fn collect(&mut self, wanted: bool, end: u64) {
-        *self = Self { wanted, from: end, keys: Vec::new() };
+        *self = Self { wanted, from: end, ..Self::default() };
     }
 
     /// Note the keys of a record that was appended at `position` and ends at `end`.
@@ -39,7 +65,12 @@ impl RecentKeys {
             self.collect(true, end);
             return;
         }
-        hashes(topic_hash, keys).for_each(|hash| self.keys.push(Key { hash, position, timestamp }));
+        if let Some(key) = keys.unique_key {
+            let hash = self.last.hash(topic_hash, key);
+            self.keys.push(Key { hash, position, timestamp });
+        }
+        let others = Keys { unique_key: None, ..*keys };
+        hashes(topic_hash, &others).for_each(|hash| self.keys.push(Key { hash, position, timestamp }));
     }
 
     /// Where they begin; an index that isn't there yet reads the log.
@@ -70,4 +101,21 @@ pub fn hashes<'k>(topic_hash: i32, keys: &Keys<'k>) -> impl Iterator<Item = i32>
     let words = keys.unique_key.into_iter().chain(words.filter(|word| !word.is_empty()));
     let tags = keys.tags.into_iter().map(move |tags| java_hash(java_hash(topic_hash, b"T#"), tags));
     words.map(move |word| java_hash(topic_hash, word)).chain(tags)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hashes_by_prefix_are_those_of_the_whole() {
+        let mut prefix = Prefix::default();
+        let keys = ["", "short", "7F00000100001EF018B4AAC2000001", "7F00000100001EF018B4AAC2000002", &"\0".repeat(30)];
+        let others = ["a".repeat(23) + "\u{e9}x", "a".repeat(24), "a".repeat(24) + "\u{e9}"];
+        for key in keys.into_iter().chain(others.iter().map(String::as_str)) {
+            for before in [0, 7, 7, 0] {
+                assert_eq!(prefix.hash(before, key.as_bytes()), java_hash(before, key.as_bytes()), "{key:?} {before}");
+            }
+        }
+    }
 }

@@ -507,6 +507,28 @@ def test_tails_of_idle_queues_are_let_go_and_still_read(tmp_path: Path) -> None:
     check(store, log)
 
 
+def test_of_very_many_queues_those_that_waited_longest_are_written(tmp_path: Path) -> None:
+    def written() -> set[int]:
+        return {int(path.name) for path in (tmp_path / "consumequeue").glob("T/*")}
+
+    store = stores.fresh(tmp_path)
+    for queue_id in range(5000):
+        stores.append(store, record(queue_id, queue_id=queue_id))
+    store.flush_queues(False)
+    assert written() == set(range(2048))
+    stores.append(store, record(0, queue_id=0))
+    store.flush_queues(False)
+    assert written() == set(range(4096))
+    assert store.get("T", 4999, 0, 10, 1 << 20, 1 << 40, None)[4] == 1
+    store.flush_queues(True)
+    assert written() == set(range(5000))
+    store.close()
+    again = stores.opened(tmp_path)
+    again.recover(0, True)
+    assert [again.queue_bounds("T", queue_id) for queue_id in (0, 1, 4999)] == [(0, 2), (0, 1), (0, 1)]
+    again.close()
+
+
 def test_overlong_tails_are_written_by_themselves(tmp_path: Path) -> None:
     store = stores.fresh(tmp_path, queue_file_size=6_000_000)
     body = model.batch([(0, b"", b"")] * 700)
