@@ -26,6 +26,9 @@ from tests.support.process import ProcessError
 DISK_FREE_MIN = 30 << 30
 SYNC_LIMIT_S = 60
 IDLE_S = 5
+SETTLE_LIMIT_S = 180
+SETTLED_S = 2
+SETTLED_CORES = 0.1
 # Five gigabytes of log.
 RESTART_MESSAGES = 4_200_000
 RESTART_LOAD = {"conns": 4, "window": 4, "batch": 32, "size": 1024}
@@ -115,9 +118,10 @@ class Bench:
         for contestant in contestants:
             self._generator.topic(contestant.address, row.topic, QUEUES, row.topics.get(contestant.name, 1))
             if row.preload:
-                self._generator.load(
-                    "preload", {**row.preload, "topic": row.topic, "queues": QUEUES}, address=contestant.address
-                )
+                topics = row.topics.get(contestant.name, 1)
+                load = {**row.preload, "topic": row.topic, "topics": topics, "queues": QUEUES}
+                self._generator.load("preload", load, address=contestant.address)
+                _settle(contestant)
             if _is_java(contestant):
                 self._load(row, contestant, seconds=1, warmup=min(pace.jit_row, row.seconds_max))
         loads: dict[str, list[Load]] = {contestant.name: [] for contestant in contestants}
@@ -282,6 +286,16 @@ def _cpu_s(contestant: Contestant) -> float:
         fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
         ticks += sum(map(int, fields[11:15]))
     return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def _settle(contestant: Contestant) -> None:
+    """Wait until it has done what a load has left it to do, such as making the files of many queues."""
+    deadline = time.monotonic() + SETTLE_LIMIT_S
+    while time.monotonic() < deadline:
+        before = _cpu_s(contestant)
+        time.sleep(SETTLED_S)
+        if _cpu_s(contestant) - before < SETTLED_S * SETTLED_CORES:
+            return
 
 
 def _sync() -> None:
