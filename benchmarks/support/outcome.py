@@ -54,6 +54,8 @@ class Measured:
     row: Row
     loads: Mapping[str, list[Load]]
     loopback: Load | None
+    failures: Mapping[str, str]
+    """What rivals said that couldn't do it at all."""
 
     def ratios(self, rival: str) -> Ratios | None:
         if rival not in self.loads or self.row.ours not in self.loads:

@@ -71,6 +71,7 @@ class Report:
                     "preload": measured.row.preload,
                     "loads": measured.loads,
                     "loopback": measured.loopback,
+                    "failures": measured.failures,
                     "verdict": measured.verdict(),
                 }
                 for measured in self.rows
@@ -137,6 +138,8 @@ class Report:
 
     def _warnings(self) -> Iterator[str]:
         for measured in self.rows:
+            for name, failure in measured.failures.items():
+                yield f"{measured.row.name}, {TITLES[name]}: {failure}"
             for name, loads in measured.loads.items():
                 busy = statistics.median(load.others_cores or 0 for load in loads)
                 if busy > BUSY_CORES:

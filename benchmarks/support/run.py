@@ -115,15 +115,16 @@ class Bench:
 
     def _row(self, row: Row, contestants: Sequence[Contestant]) -> Measured:
         pace = self._pace
+        failures: dict[str, str] = {}
         for contestant in contestants:
-            self._generator.topic(contestant.address, row.topic, QUEUES, row.topics.get(contestant.name, 1))
-            if row.preload:
-                topics = row.topics.get(contestant.name, 1)
-                load = {**row.preload, "topic": row.topic, "topics": topics, "queues": QUEUES}
-                self._generator.load("preload", load, address=contestant.address)
-                _settle(contestant)
-            if _is_java(contestant):
-                self._load(row, contestant, seconds=1, warmup=min(pace.jit_row, row.seconds_max))
+            try:
+                self._prepare(row, contestant)
+            except GeneratorError as error:
+                if contestant.name == row.ours:
+                    raise
+                failures[contestant.name] = str(error).splitlines()[0]
+                self._console.log(f"{row.name} {contestant.name}: {failures[contestant.name]}")
+        contestants = [contestant for contestant in contestants if contestant.name not in failures]
         loads: dict[str, list[Load]] = {contestant.name: [] for contestant in contestants}
         for turn in range(pace.repeats):
             for contestant in contestants:
@@ -143,7 +144,17 @@ class Bench:
             options = {key: value for key, value in row.options.items() if key != "max_bytes"}
             loopback = self._generator.load(mode, options, seconds=min(pace.seconds, 5), warmup=1)
             self._console.log(f"{row.name} loopback limit: {report.one_line(row, loopback)}")
-        return Measured(row, loads, loopback)
+        return Measured(row, loads, loopback, failures)
+
+    def _prepare(self, row: Row, contestant: Contestant) -> None:
+        topics = row.topics.get(contestant.name, 1)
+        self._generator.topic(contestant.address, row.topic, QUEUES, topics)
+        if row.preload:
+            load = {**row.preload, "topic": row.topic, "topics": topics, "queues": QUEUES}
+            self._generator.load("preload", load, address=contestant.address)
+            _settle(contestant)
+        if _is_java(contestant):
+            self._load(row, contestant, seconds=1, warmup=min(self._pace.jit_row, row.seconds_max))
 
     def _load(self, row: Row, contestant: Contestant, *, seconds: float, warmup: float) -> Load:
         topics = row.topics.get(contestant.name, 1)
