@@ -98,6 +98,7 @@ class Registration:
             whole = loop.time() >= due
             server.wake.clear()
             if not await self._try(server, periodic=whole):
+                server.wake.clear()  # that the connection was lost on the way says nothing new
                 due = loop.time() + RETRY_SECONDS
             elif whole:
                 due = loop.time() + self._period

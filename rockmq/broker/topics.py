@@ -7,6 +7,7 @@ larger one the change goes to a journal, and the document follows (docs/adr/0008
 
 import asyncio
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -56,6 +57,8 @@ class TopicTable:
         self._file = Document(path)
         self._journal = Journal(path)
         self._saver = Saver(path, self._save)
+        self._unsaved: dict[str, asyncio.Future[None]] = {}
+        """Of each topic whose last change isn't on disk, when that will be, or that it failed."""
         self._replay()
         self._store: MessageStore | None = None
         self.on_change: list[Callable[[str], None]] = []
@@ -154,19 +157,36 @@ class TopicTable:
     def put(self, config: TopicConfig) -> "asyncio.Future[None] | None":
         """Create or change a topic: an awaitable that is done when it is on disk, None when it is as it was."""
         if self._topics.get(config.topic_name) == config:
-            return None
+            return self._as_it_was(config.topic_name, config)
         self._topics[config.topic_name] = config
         self._tell_store(config)
         return self._changed(config.topic_name, config)
 
     def delete(self, name: str) -> "asyncio.Future[None] | None":
         if self._topics.pop(name, None) is None:
-            return None
+            return self._as_it_was(name, None)
         if self._store is not None:
             self._store.clear_ordinary(name)
         return self._changed(name, None)
 
+    def _as_it_was(self, name: str, config: TopicConfig | None) -> "asyncio.Future[None] | None":
+        """Of a change that was made before: when that is on disk. One that couldn't be written is written again."""
+        saved = self._unsaved.get(name)
+        if saved is None:
+            return None
+        return self._changed(name, config) if saved.done() else asyncio.shield(saved)
+
     def _changed(self, name: str, config: TopicConfig | None) -> "asyncio.Future[None]":
+        saved = self._save_change(name, config)
+        self._unsaved[name] = saved
+        saved.add_done_callback(partial(self._saved, name))
+        return saved
+
+    def _saved(self, name: str, saved: "asyncio.Future[None]") -> None:
+        if self._unsaved.get(name) is saved and not saved.cancelled() and saved.exception() is None:
+            del self._unsaved[name]
+
+    def _save_change(self, name: str, config: TopicConfig | None) -> "asyncio.Future[None]":
         self.version = self.version.advanced(self._clock.now_ms())
         for callback in self.on_change:
             callback(name)

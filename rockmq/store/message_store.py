@@ -180,7 +180,13 @@ class MessageStore:
             time.monotonic() - started,
         )
         if self._checkpoint.position is not None and self._checkpoint.position > end:
-            # Part of the log is gone. What comes in its place isn't on disk because the old one was.
+            # What comes in its place isn't on disk because the old one was.
+            log.error(
+                "the log of %s ends at %d, but was whole on disk up to %d before: what was there is lost",
+                self.root,
+                end,
+                self._checkpoint.position,
+            )
             self._checkpoint.position = end
             self._checkpoint.save(self._checkpoint_path)
         if self.is_sync:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rockmq.base.errors import ConfigError
+from rockmq.base.errors import ConfigError, StoreUnavailable
 from rockmq.broker.clients import ClientTables, ConsumerGroup
 from rockmq.broker.groups import GroupTable
 from rockmq.broker.long_polling import LongPolling, Parked
@@ -60,6 +60,28 @@ async def test_changes_that_come_together_are_saved_together(tmp_path: Path) -> 
     await asyncio.gather(*(wait for wait in waits if wait is not None))
     assert len(changes) == 200
     assert len(TopicTable(tmp_path, options(tmp_path), FakeClock()).all()) == 200
+
+
+async def test_the_same_change_again_is_done_when_the_first_is_on_disk(tmp_path: Path) -> None:
+    """Whoever asks again, after a failure or in a hurry, is answered no sooner than the topic is safe."""
+    table = TopicTable(tmp_path, options(tmp_path), FakeClock())
+    config = TopicConfig(topic_name="Orders", read_queue_nums=4, write_queue_nums=4, perm=6)
+    document = tmp_path / "topics.json"
+    document.with_name("topics.json.tmp").mkdir()  # where the new text is written before it takes the document's place
+    first = table.put(config)
+    again = table.put(config)
+    assert first is not None
+    assert again is not None
+    for saved in (first, again):
+        with pytest.raises(StoreUnavailable, match="can't be saved"):
+            await saved
+    document.with_name("topics.json.tmp").rmdir()
+    retried = table.put(config)
+    assert retried is not None
+    await retried
+    assert table.put(config) is None
+    assert "Orders" in document.read_text()
+    await table.close()
 
 
 def test_document_that_cannot_be_read_is_not_taken_for_an_empty_one(tmp_path: Path) -> None:
