@@ -23,6 +23,7 @@ class Flusher:
         flushed: Callable[[int], None],
         failed: Callable[[BaseException], None],
     ) -> None:
+        self._store = core
         self._core = _core.Flusher(core, None if interval_seconds is None else max(1, round(interval_seconds * 1000)))
         self._flushed = flushed
         self._failed = failed
@@ -34,6 +35,7 @@ class Flusher:
             position = self._core.take()
         except _core.StoreError as error:
             self._loop.remove_reader(self._core.fileno())
+            self._flushed(self._store.flushed_position)  # by the one before, if that wasn't told yet
             self._failed(error)
         else:
             self._flushed(position)

@@ -416,6 +416,7 @@ class MessageStore:
         await self._tasks.close()
         if self.scrub is not None:
             await self.scrub.save()
+        self.core.set_writable(False)  # what comes from now on is refused, since nobody would answer it
         await self._flusher.close()
         if self._index is not None:
             await self._index.close(complete=not self.failed)

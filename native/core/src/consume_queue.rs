@@ -394,6 +394,9 @@ impl Queues {
         queue.unforced = Some(queue.unforced.map_or(from, |unforced| unforced.min(from)));
         let before = queue.tail.len();
         queue.keep(if crowded { 0 } else { CACHED_MAX });
+        if crowded {
+            queue.tail.shrink_to_fit();
+        }
         self.tails_size -= before - queue.tail.len();
     }
 
@@ -485,8 +488,8 @@ impl Queues {
         for forcing in forcing {
             let Some(slot) = self.slot(forcing.topic.as_bytes(), forcing.id) else { continue };
             let Some(queue) = self.queue_mut(slot) else { continue };
-            if queue.unforced.is_none() {
-                queue.unforced = Some(forcing.from);
+            let known = queue.unforced.replace(queue.unforced.map_or(forcing.from, |known| known.min(forcing.from)));
+            if known.is_none() {
                 self.unforced.push(slot);
             }
         }

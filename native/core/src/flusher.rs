@@ -5,6 +5,7 @@
 
 use std::{
     os::fd::{AsRawFd, OwnedFd},
+    panic::{catch_unwind, AssertUnwindSafe},
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
     thread::{self, JoinHandle},
     time::Duration,
@@ -109,7 +110,6 @@ impl Flusher {
     fn close(&self, py: Python<'_>) {
         self.shared.flush_signal.end();
         let thread = lock(&self.thread).take();
-        // A panic in there was told when it happened, and left the log's end unforced.
         py.detach(|| thread.map(JoinHandle::join));
     }
 }
@@ -119,7 +119,9 @@ fn run(shared: &Open, told: &Told, interval: Option<Duration>) {
     let mut go_on = true;
     while go_on {
         go_on = shared.flush_signal.wait(interval);
-        let outcome = shared.flush().map_err(|error| error.to_string());
+        // Were it a bug of ours that ended the thread, nothing would be forced any more, and nobody would know.
+        let outcome = catch_unwind(AssertUnwindSafe(|| shared.flush()));
+        let outcome = outcome.unwrap_or_else(|_| store("forcing the log panicked")).map_err(|error| error.to_string());
         go_on &= outcome.is_ok();
         let before = std::mem::replace(&mut *lock(&told.outcome), outcome.clone());
         if before != outcome {
