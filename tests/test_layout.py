@@ -99,3 +99,15 @@ def test_commands_on_pages_exist(page: Path) -> None:
     targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
     named = set(re.findall(r"`make ([a-z]+)`", page.read_text(encoding="utf-8")))
     assert named <= targets
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_code_and_tests_that_pages_name_exist(page: Path) -> None:
+    """`rockmq/x.py`, `native/core/src/x.rs`, `tests/x.py::test_y`: a path, or a path and a function in it."""
+    for path, function in re.findall(
+        r"`((?:rockmq|native|tests|scripts|benchmarks)/[\w./-]+\.\w+)(?:::(\w+))?`", page.read_text(encoding="utf-8")
+    ):
+        assert (ROOT / path).exists(), f"{name(page)} names {path}"
+        assert not function or re.search(rf"\b(?:def|fn|class) {function}\b", (ROOT / path).read_text(encoding="utf-8")), (
+            f"{name(page)} names {path}::{function}"
+        )
