@@ -147,7 +147,7 @@ impl State {
         let (batch, recent_keys) = (&mut self.batch, &mut self.recent_keys);
         batch.clear();
         let position = self.log.append(size, |mut out, mut position| {
-            for inner in record::batch(body).flatten() {
+            for inner in record::checked_batch(body) {
                 let size = pattern.size(&inner);
                 let (place, rest) = out.split_at_mut(size);
                 pattern.encode(&inner, place, (queue_offset + batch.len() as u64) as i64, position);
