@@ -20,6 +20,8 @@ use std::{
     sync::Arc,
 };
 
+use smallvec::SmallVec;
+
 use crate::{
     error::{At, Result},
     queue_files::{Forcing, QueueFiles},
@@ -191,10 +193,13 @@ impl Topic {
     }
 }
 
+/// A topic's; most lie in the table itself, as one out of many thousands is in no cache.
+type Name = SmallVec<[u8; 32]>;
+
 /// All queues of the store. Everything here happens under the store's lock, reading and forcing files apart.
 pub struct Queues {
     pub files: Arc<QueueFiles>,
-    topics: HashMap<Box<[u8]>, Topic, BuildHasherDefault<TopicHasher>>,
+    topics: HashMap<Name, Topic, BuildHasherDefault<TopicHasher>>,
     slots: Vec<Option<Queue>>,
     free: Vec<usize>,
     serial: u64,
