@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Struct, field
 
 from rockmq.base.clock import Clock
+from rockmq.base.errors import StoreUnavailable
 from rockmq.broker.documents import Document, Saver, load, parts
 from rockmq.broker.journal import Journal
 from rockmq.config.broker import BrokerOptions
@@ -55,7 +56,7 @@ class TopicTable:
         self._topics = document.topic_config_table
         self.version = document.data_version
         self._file = Document(path)
-        self._journal = Journal(path)
+        self._journal = Journal(path, self.version)
         self._saver = Saver(path, self._save)
         self._unsaved: dict[str, asyncio.Future[None]] = {}
         """Of each topic whose last change isn't on disk, when that will be, or that it failed."""
@@ -81,13 +82,15 @@ class TopicTable:
         return parts({"dataVersion": self.version}, "topicConfigTable", list(self._topics.items()))
 
     async def _save(self) -> OSError | None:
-        covered = self._journal.begin()
-        error = await self._file.save(self.pieces())
-        if error is None:
-            try:
-                await self._journal.delete(covered)
-            except OSError as error:
-                return error
+        begun = self._journal.begin(self.version)
+        pieces = self.pieces()
+        try:
+            await begun
+            error = await self._file.save(pieces)
+            if error is None:
+                await self._journal.finish()
+        except (OSError, StoreUnavailable) as error:
+            return error
         return error
 
     def create_system_topics(self) -> None:
