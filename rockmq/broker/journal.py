@@ -24,8 +24,8 @@ from pathlib import Path
 
 import msgspec
 
-from rockmq.base.errors import StoreUnavailable
 from rockmq.base.files import sync_directory
+from rockmq.broker.documents import settle
 from rockmq.protocol.bodies.common import DataVersion
 
 log = logging.getLogger(__name__)
@@ -117,27 +117,22 @@ class Journal:
                 batch, self._waiting = self._waiting, []
                 number = self._number
                 first = _line(msgspec.json.encode(self._followed))
-                error = await self._write(number, first, b"".join(line for line, _ in batch))
-                for _, future in batch:
-                    if future.done():
-                        continue
-                    if error is None:
-                        future.set_result(None)
-                    else:
-                        future.set_exception(StoreUnavailable(f"{self._path(number)} can't be written: {error}"))
-                        future.exception()  # it may be that nobody waits; it is logged already
+                settle(
+                    (future for _, future in batch), await self._write(number, first, b"".join(line for line, _ in batch))
+                )
         finally:
             self._running = None
 
-    async def _write(self, number: int, first: bytes, changes: bytes) -> OSError | None:
+    async def _write(self, number: int, first: bytes, changes: bytes) -> str | None:
+        """Write to a file; what went wrong."""
         try:
             await asyncio.to_thread(self._force, number, first, changes)
-        except OSError as error:
+        except Exception as error:  # whatever it is, whoever waits must hear of it
             if not self._failing:
-                log.exception("%s can't be written", self._path(number))
+                log.error("%s can't be written", self._path(number), exc_info=error)
             self._failing = True
             self._number = max(self._number, number + 1)
-            return error
+            return f"{self._path(number)} can't be written: {error}"
         self._failing = False
         return None
 
@@ -190,7 +185,7 @@ class Journal:
     async def close(self) -> None:
         """Finish what is being written."""
         if self._running is not None:
-            await self._running
+            await asyncio.shield(self._running)  # who gives up waiting doesn't end the write
         self._close()
 
 

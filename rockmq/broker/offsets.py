@@ -7,7 +7,7 @@ from pathlib import Path
 
 from msgspec import Struct, field
 
-from rockmq.broker.documents import Document, Saver, load, parts
+from rockmq.broker.documents import Saver, load, parts, save
 from rockmq.protocol.bodies.common import DataVersion
 from rockmq.protocol.header import Int, Long
 
@@ -24,8 +24,8 @@ class ConsumerOffsets:
 
     def __init__(self, directory: Path) -> None:
         """Raises ConfigError when the document can't be read."""
-        self._file = Document(directory / "consumerOffset.json")
-        document = load(self._file.path, _Document) or _Document()
+        self._path = directory / "consumerOffset.json"
+        document = load(self._path, _Document) or _Document()
         self._version = document.data_version
         self._table: dict[str, dict[str, dict[int, int]]] = {}
         """By topic and group."""
@@ -33,7 +33,7 @@ class ConsumerOffsets:
             topic, _, group = key.partition(SEPARATOR)
             self._table.setdefault(topic, {})[group] = queues
         self._changed = False
-        self._saver = Saver(self._file.path, self._save)
+        self._saver = Saver(self._path, self._save)
 
     def query(self, group: str, topic: str, queue_id: int) -> int | None:
         """The committed offset, None when there is none; a stored negative means none (protocol spec, pitfall 15)."""
@@ -58,9 +58,9 @@ class ConsumerOffsets:
             self._changed = False
             self._saver.later()
 
-    async def _save(self) -> OSError | None:
+    async def _save(self) -> None:
         rows = [(f"{topic}{SEPARATOR}{group}", queues) for topic, on in self._table.items() for group, queues in on.items()]
-        return await self._file.save(parts({"dataVersion": self._version}, "offsetTable", rows))
+        await save(self._path, parts({"dataVersion": self._version}, "offsetTable", rows))
 
     async def close(self) -> None:
         """Write what isn't written yet."""

@@ -14,8 +14,7 @@ import msgspec
 from msgspec import Struct, field
 
 from rockmq.base.clock import Clock
-from rockmq.base.errors import StoreUnavailable
-from rockmq.broker.documents import Document, Saver, load, parts
+from rockmq.broker.documents import Saver, load, parts, save
 from rockmq.broker.journal import Journal
 from rockmq.config.broker import BrokerOptions
 from rockmq.protocol import topics
@@ -51,13 +50,12 @@ class TopicTable:
         """Raises ConfigError when the document can't be read."""
         self._options = options
         self._clock = clock
-        path = directory / "topics.json"
-        document = load(path, _Document) or _Document()
+        self._path = directory / "topics.json"
+        document = load(self._path, _Document) or _Document()
         self._topics = document.topic_config_table
         self.version = document.data_version
-        self._file = Document(path)
-        self._journal = Journal(path, self.version)
-        self._saver = Saver(path, self._save)
+        self._journal = Journal(self._path, self.version)
+        self._saver = Saver(self._path, self._save)
         self._unsaved: dict[str, asyncio.Future[None]] = {}
         """Of each topic whose last change isn't on disk, when that will be, or that it failed."""
         self._replay()
@@ -81,17 +79,12 @@ class TopicTable:
         """The document as it is now, see `parts`."""
         return parts({"dataVersion": self.version}, "topicConfigTable", list(self._topics.items()))
 
-    async def _save(self) -> OSError | None:
+    async def _save(self) -> None:
         begun = self._journal.begin(self.version)
         pieces = self.pieces()
-        try:
-            await begun
-            error = await self._file.save(pieces)
-            if error is None:
-                await self._journal.finish()
-        except (OSError, StoreUnavailable) as error:
-            return error
-        return error
+        await begun
+        await save(self._path, pieces)
+        await self._journal.finish()
 
     def create_system_topics(self) -> None:
         """Create what a broker always has, as far as it is missing, and announce a new version of the table."""
