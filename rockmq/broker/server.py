@@ -136,7 +136,7 @@ class Broker:
         self._groups = groups
         self._dispatch = Dispatcher(
             routes(
-                SendHandler(options, topics, groups, store, gate, long_polling.wake),
+                SendHandler(options, topics, groups, store, gate),
                 PullHandler(options, clock, topics, groups, clients, offsets, store, gate, long_polling, runtime.got),
                 OffsetHandlers(offsets, topics, groups, store),
                 QueryHandlers(options, store),

@@ -5,7 +5,7 @@ chosen, retry topics, special properties, and everything that is wrong, which ge
 """
 
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 
 from rockmq.broker.durability import TIMEOUT_REMARK, DurabilityGate
 from rockmq.broker.groups import GroupTable
@@ -41,14 +41,12 @@ class SendHandler:
         groups: GroupTable,
         store: MessageStore,
         gate: DurabilityGate,
-        arrived: Callable[[str, int], None],
     ) -> None:
         self._options = options
         self._topics = topic_table
         self._groups = groups
         self._store = store
         self._gate = gate
-        self._arrived = arrived
         self._unique_ids = ids.UniqueIds(store.store_host[:-4])
         self._extra = {
             properties.MSG_REGION: options.identity.region_id,
@@ -192,10 +190,10 @@ class SendHandler:
         header = SendResponse(msg_id=msg_id, queue_id=queue_id, queue_offset=put.queue_offset, transaction_id=unique_key)
 
         def answer(durable: bool) -> Command:
-            if put.watched and durable:
-                self._arrived(topic, queue_id)
             if durable:
                 return codec.reply(request, header=header, extra=self._extra)
             return codec.reply(request, ResponseCode.FLUSH_DISK_TIMEOUT, TIMEOUT_REMARK, header, extra=self._extra)
 
+        if put.watched:
+            self._gate.wake_when_durable(topic, queue_id, put.end)
         return after(self._gate, put.end, answer)
