@@ -65,12 +65,12 @@ class SendHandler:
         if not self._options.topics.broker_permission & Permission.WRITE:
             raise Refusal(ResponseCode.NO_PERMISSION, f"the broker {self._options.identity.broker_name} is not writable")
         config = self._topics.get(header.topic)
-        if config is None:
+        if config is None or self._topics.is_new(header.topic):
             return self._create_then_send(header, request, connection)
         return self._send(config, header, request, connection)
 
     async def _create_then_send(self, header: SendMessage, request: Command, connection: Connection) -> Answer:
-        saved = self._topics.put(self._missing_topic(header))
+        saved = self._topics.put(self._topics.get(header.topic) or self._missing_topic(header))
         if saved is not None:
             await saved
         # Somebody else may have created it with other settings while this waited.
