@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TypeVar
 
@@ -37,6 +37,12 @@ def load(path: Path, kind: type[T]) -> T | None:
     if faults:
         raise ConfigError(f"neither {path} nor its backup can be read: {'; '.join(faults)}")
     return None
+
+
+def snapshot(table: Mapping[str, T]) -> Iterator[tuple[str, T]]:
+    """The rows of a table as they are now. Not a list of pairs: 100,000 new objects at once make Python look through all it
+    has for garbage, which holds up the loop for some 100 ms."""
+    return zip(list(table), list(table.values()), strict=True)
 
 
 def parts(members: dict[str, object], table: str, rows: Iterable[tuple[str, object]]) -> Iterator[bytes]:

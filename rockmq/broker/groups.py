@@ -8,7 +8,7 @@ from typing import Any
 from msgspec import Struct, field
 
 from rockmq.base.clock import Clock
-from rockmq.broker.documents import Saver, load, parts, save
+from rockmq.broker.documents import Saver, load, parts, save, snapshot
 from rockmq.protocol import topics
 from rockmq.protocol.bodies.common import Body, DataVersion
 from rockmq.protocol.header import Int, Long
@@ -54,7 +54,7 @@ class GroupTable:
     def pieces(self) -> Iterator[bytes]:
         """The document as it is now, see `parts`."""
         members = {"dataVersion": self.version, "forbiddenTable": self._document.forbidden_table}
-        return parts(members, "subscriptionGroupTable", list(self.all().items()))
+        return parts(members, "subscriptionGroupTable", snapshot(self.all()))
 
     async def _save(self) -> None:
         await save(self._path, self.pieces())

@@ -18,7 +18,7 @@ import msgspec
 from msgspec import Struct, field
 
 from rockmq.base.clock import Clock
-from rockmq.broker.documents import Saver, load, parts, save
+from rockmq.broker.documents import Saver, load, parts, save, snapshot
 from rockmq.broker.journal import Journal
 from rockmq.config.broker import BrokerOptions
 from rockmq.protocol import topics
@@ -83,7 +83,7 @@ class TopicTable:
 
     def pieces(self) -> Iterator[bytes]:
         """The document as it is now, see `parts`."""
-        return parts({"dataVersion": self.version}, "topicConfigTable", list(self._topics.items()))
+        return parts({"dataVersion": self.version}, "topicConfigTable", snapshot(self._topics))
 
     async def _save(self) -> None:
         begun = self._journal.begin(self.version)
