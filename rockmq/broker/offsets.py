@@ -72,8 +72,8 @@ class ConsumerOffsets:
 
 
 def _rows(table: Iterable[tuple[str, dict[str, dict[int, int]]]]) -> Iterator[tuple[str, dict[int, int]]]:
-    """The document's rows, made one by one in the thread that saves. A topic's groups are taken in one step, as commits go on;
-    what they change meanwhile is saved again the next time."""
+    """The document's rows, made one by one in the thread that saves. A topic's groups are taken in one step, as commits go
+    on; what they change meanwhile is saved again the next time."""
     for topic, groups in table:
         for group, queues in list(groups.items()):
             yield f"{topic}{SEPARATOR}{group}", queues
