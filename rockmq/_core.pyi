@@ -244,7 +244,8 @@ class Store:
         Its records stay in the log: a recovery that scans them puts them into queues again, until a newer life of the topic
         has taken the same offsets.
 
-        Must be followed by `delete_queues`: until then nothing is written for the topic, its entries stay in memory.
+        Must be followed by `delete_queues`, with no `flush_queues` begun in between: until then nothing is written for the
+        topic, its entries stay in memory.
         """
     def delete_queues(self, topic: str) -> None:
         """Delete the files of a topic whose queues are forgotten. Releases the GIL."""
