@@ -170,9 +170,9 @@ class Broker:
         await self._dispatch.finish(FINISH_SECONDS)
         if not store.failed:
             # The core holds replies too; it lets go of them before whoever waits for a later position hears of it.
-            told: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-            gate.when_durable(store.core.max_position, told.set_result)
-            await told
+            told = asyncio.Event()
+            gate.when_durable(store.core.max_position, lambda durable: told.set())
+            await told.wait()
         await server.close()
 
     def _consumers_changed(self, group: ConsumerGroup) -> None:

@@ -233,5 +233,5 @@ class TopicTable:
 
     async def close(self) -> None:
         """Leave a whole document and no journal."""
-        await self._journal.close()
         await self._saver.close()
+        await self._journal.close()
