@@ -61,7 +61,6 @@ _REFUSED_BY_BROKER = _REFUSED_BY_ALL | {
     "storeType": _only("default|", "only `default`, Apache's files; RocksDB isn't built"),
     "readOnlyCommitLogStorePaths": _only("", "not built yet: a log is one directory"),
     "enableConsumeQueueExt": _only("false|", FORMAT),
-    "enabledAppendPropCRC": _only("false|", FORMAT),
     "enableLmq": _only("false|", "light queues are " + FORMAT),
     "enableMultiDispatch": _only("false|", "light queues are " + FORMAT),
     "configManagerVersion": _only("v1|", "only `v1`, Apache's JSON files"),
@@ -142,7 +141,7 @@ _STORE = """
     enableLogConsumeQueueRepeatedlyBuildWhenRecover enableRocksDBLog enableRunningFlagsInFlush
     enableScheduleAsyncDeliver enableScheduleMessageStats fastFailIfNoBufferInStorePool
     flushCommitLogLeastPages flushCommitLogThoroughInterval flushCommitLogTimed flushConsumeQueueLeastPages
-    flushLeastPagesWhenWarmMapedFile forceInterval forceVerifyPropCRC fromCq haFlowControlEnable
+    flushLeastPagesWhenWarmMapedFile forceInterval fromCq haFlowControlEnable
     haHousekeepingInterval haListenPort haMaxGapNotInSync haMaxTimeSlaveNotCatchup haSendHeartbeatInterval
     haTransferBatchSize inSyncReplicas logicalDiskSpaceCleanForciblyThreshold logicQueueForceSwapMapInterval
     logicQueueSwapMapInterval logicQueueSwapMapReserveFileNum mappedFileSizeConsumeQueueExt mappedFileSizeTimerLog

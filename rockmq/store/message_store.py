@@ -157,6 +157,7 @@ class MessageStore:
             region=self._region,
             trace_on=self._trace_on,
             cluster=self._cluster,
+            append_crc_property=options.enabled_append_prop_crc,
         )
 
     def _open(self) -> None:
@@ -168,7 +169,7 @@ class MessageStore:
         start = recovery.start(
             self.core.files(), self._checkpoint, was_killed=self._abort.was_there, now=self._clock.now_ms()
         )
-        end, records = self.core.recover(start, options.check_crc_on_recover)
+        end, records = self.core.recover(start, options.check_crc_on_recover, by_property=options.force_verify_prop_crc)
         log.info(
             "store %s opened after %s: log from %d to %d, %d records checked in %.1f GiB, %.2f s",
             self.root,
@@ -229,7 +230,8 @@ class MessageStore:
         reconsume_times: int = 0,
         prepared_transaction_offset: int = 0,
     ) -> Put:
-        """Append one message as given; it isn't durable yet. Raises StoreUnavailable."""
+        """Append one message as given; it isn't durable yet. Raises StoreUnavailable, and ProtocolError for properties that
+        can't be stored."""
         self._check_refusal()
         try:
             position, size, queue_offset, watched = self.core.append(
@@ -247,6 +249,8 @@ class MessageStore:
             )
         except _core.StoreError as error:
             raise self._unavailable(error) from None
+        except ValueError as error:
+            raise ProtocolError(str(error)) from None
         return Put(position, position + size, queue_offset, watched)
 
     def append_batch(
