@@ -1,5 +1,6 @@
 """Which log files are deleted, and when. The disk is a stand-in: its use is what a test says."""
 
+import asyncio
 import logging
 import os
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -141,6 +142,24 @@ async def test_a_round_has_a_bound(tmp_path: Path, fake_disk: Disk) -> None:
         for left in (6, 3, 1, 1):
             await retention.clean()
             assert len(names(tmp_path)) == left
+
+
+async def test_a_round_pauses_between_files(tmp_path: Path, fake_disk: Disk) -> None:
+    clock = FakeClock()
+    settings = {"fileReservedTime": "0", "deleteCommitLogFilesInterval": str(2**31 - 1)}
+    async with opened(tmp_path, clock, **settings) as (store, retention):
+        fill(store, 4)
+        at_hour(clock, 4)
+        cleaning = asyncio.create_task(retention.clean())
+        async with asyncio.timeout(10):
+            while len(names(tmp_path)) == 4:
+                await asyncio.sleep(0.01)
+        put(store)
+        assert not cleaning.done()
+        assert names(tmp_path) == [1, 2, 3]
+        cleaning.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await cleaning
 
 
 @pytest.mark.parametrize(("used", "goes"), [(750, False), (751, True)])
