@@ -9,7 +9,7 @@ import pytest
 import rockmq
 from rockmq.base.errors import ConfigError
 from rockmq.config.broker import BrokerOptions
-from rockmq.config.key import keys, load
+from rockmq.config.key import dump, keys, load
 
 # MessageStoreConfig.java, with its defaults.
 APACHE = """
@@ -103,3 +103,12 @@ def test_a_key_that_is_taken_is_read_somewhere() -> None:
     ]
     assert unread == []
     assert set(DEFAULTS) & keys(BrokerOptions).keys() > {"storePathRootDir", "flushDiskType", "forceVerifyPropCRC"}
+
+
+def test_defaults_are_apaches() -> None:
+    ours = dump(BrokerOptions())
+    known = {
+        key: default.replace("$HOME", str(Path.home())) for key, default in DEFAULTS.items() if key in keys(BrokerOptions)
+    }
+    otherwise = {key: ours.get(key, "") for key, default in known.items() if ours.get(key, "") != default}
+    assert otherwise == {"flushDiskType": "SYNC_FLUSH", "maxTransferCountOnMessageInMemory": "1024"}
