@@ -230,6 +230,16 @@ class Store:
         all that follow. Releases the GIL.
         """
 
+    def count_bytes(self, start: int, end: int) -> list[tuple[str, int]]:
+        """(topic, bytes of its records between two positions) as far as queues lead to them. Releases the GIL."""
+    def raise_min(self, topic: str, position: int) -> None:
+        """Let the queues of `topic` begin with their first message at or above `position`, until the store is opened again.
+        What is on disk stays as it is. Releases the GIL.
+        """
+    @property
+    def lowest_position(self) -> int:
+        """The lowest position that a queue leads to, or lower; the log's end when all are empty."""
+
     # Reading
     def scrub(self, position: int, bytes_max: int) -> tuple[int, list[Fault], int]:
         """Check the records from `position` on, some `bytes_max` of log: (where to go on, faults, how many more).

@@ -215,6 +215,12 @@ class Retention(Options, frozen=True, kw_only=True):
         Annotated[int, Key("Most bytes the log keeps, at any hour; default: no bound.", unit="bytes", ge=1, le=2**63 - 1)]
         | None
     ) = None
+    retention_bytes_per_topic: (
+        Annotated[
+            int, Key("Most bytes of a topic, file by file of the log; default: no bound.", unit="bytes", ge=1, le=2**63 - 1)
+        ]
+        | None
+    ) = None
     disk_max_used_space_ratio: Annotated[
         int, Key("Use of the disk over which expired files are deleted at any hour.", unit="%", ge=1, le=100)
     ] = 75

@@ -109,6 +109,8 @@ class MessageStore:
         try:
             self.core = await self._in_worker(self._opened_core)
             await recovery.telling(self._in_worker(self._open), lambda: self.core.recovery)
+            self._retention = Retention(self._retention_options, self.core, self.disk, self._clock, self._in_worker)
+            await self._retention.bound_topics()
         except (_core.StoreError, OSError) as error:
             self._lock.release()
             raise ConfigError(f"the store {self.root} can't be opened: {error}") from None
@@ -133,8 +135,7 @@ class MessageStore:
         if self._index is not None:
             self._index.start()
         self._tasks.every(LOOK_SECONDS, self.disk.look, "disk space")
-        retention = Retention(self._retention_options, self.core, self.disk, self._clock, self._in_worker)
-        self._tasks.every(self._retention_options.clean_resource_interval / 1000, retention.clean, "retention")
+        self._tasks.every(self._retention_options.clean_resource_interval / 1000, self._retention.clean, "retention")
         if options.scrub_bytes_per_second:
             self.scrub = Scrub(
                 self.core,
@@ -343,6 +344,7 @@ class MessageStore:
 
     def delete_queues(self, topic: str) -> None:
         self.core.delete_queues(topic)
+        self._retention.topic_deleted(topic)
 
     # Upkeep
 

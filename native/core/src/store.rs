@@ -23,6 +23,7 @@ use crate::{
     scrub,
     send::Fixed,
     state::{check_message, check_properties_size, Appended, Config, Shared},
+    topic_bytes,
 };
 
 /// Runs at least this long are handed out as pieces of the map; shorter ones cost less to copy than to send apart.
@@ -238,6 +239,21 @@ impl Store {
     fn delete_files_below(&self, py: Python<'_>, position: u64) -> Result<Vec<String>> {
         let paths = py.detach(|| self.shared.delete_files_below(position))?;
         Ok(paths.iter().map(|path| path.to_string_lossy().into_owned()).collect())
+    }
+
+    fn count_bytes(&self, py: Python<'_>, start: u64, end: u64) -> Result<Vec<(String, u64)>> {
+        let counted = py.detach(|| topic_bytes::count(&self.shared, start, end))?;
+        Ok(counted.into_iter().map(|(topic, bytes)| (topic.to_string(), bytes)).collect())
+    }
+
+    fn raise_min(&self, py: Python<'_>, topic: &str, position: u64) {
+        py.detach(|| topic_bytes::raise_min(&self.shared, topic, position));
+    }
+
+    #[getter]
+    fn lowest_position(&self) -> u64 {
+        let state = self.shared.state();
+        state.queues.lowest_position().unwrap_or(state.log.max())
     }
 
     fn scrub(&self, py: Python<'_>, position: u64, bytes_max: u64) -> Result<(u64, Vec<Told>, u64)> {

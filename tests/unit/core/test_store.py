@@ -665,3 +665,38 @@ def test_thousands_of_queues_are_forced_and_found_again(tmp_path: Path) -> None:
     again = stores.fresh(tmp_path)
     assert sorted(again.queues()) == sorted((f"T{number}", 0, 0, 1) for number in range(1_100))
     again.close()
+
+
+def test_bytes_are_counted_by_topic_and_minima_raised(tmp_path: Path) -> None:
+    """For retentionBytesPerTopic: from memory, and from files."""
+    store, log = stores.fresh(tmp_path, log_file_size=4096, queue_file_size=20 * 7), Log(4096)
+    for number in range(200):
+        one = record(number, topic="TUV"[number % 7 % 3], queue_id=number % 2, body=bytes(number))
+        log.append(one)
+        stores.append(store, one)
+    for again in range(2):
+        for start, end in [(0, log.end), (0, 1), (4096, 8192), (5000, 20_000), (log.end, log.end + 1)]:
+            expected: dict[str, int] = {}
+            for placed in log.records:
+                if start <= placed.position < end:
+                    expected[placed.topic] = expected.get(placed.topic, 0) + placed.size
+            assert store.count_bytes(start, end) == sorted(expected.items())
+        if not again:
+            store.close()
+            store = stores.opened(tmp_path, log_file_size=4096, queue_file_size=20 * 7)
+            store.recover(0, True)
+    assert store.lowest_position == 0
+    store.raise_min("T", 8192)
+    store.raise_min("nobody's", 8192)
+    for queue_id in range(2):
+        low = next(one.queue_offset for one in log.queue("T", queue_id) if one.position >= 8192)
+        assert store.queue_bounds("T", queue_id) == (low, len(log.queue("T", queue_id)))
+        assert store.queue_bounds("U", queue_id) == (0, len(log.queue("U", queue_id)))
+    assert "T" not in dict(store.count_bytes(0, 8192))
+    assert store.lowest_position < 4096
+    for topic in "UV":
+        store.raise_min(topic, log.end)
+    assert 8192 <= store.lowest_position < 12_288
+    store.raise_min("T", log.end)
+    assert store.lowest_position == log.end
+    store.close()
