@@ -83,7 +83,8 @@ class Store:
     `queue_file_size` is in bytes and a multiple of 20. `store_host` is the advertised address stamped on records.
     `log_files` are named by their first position in 20 digits and all `log_file_size` long.
     Raises StoreError when the directory can't be used: a file of another size, a gap between files.
-    Opening reads names and sizes only; call `recover` before anything else.
+    Opening reads names and sizes only; call `recover` before anything else. With `append_crc_property` each record gets a
+    CRC of the whole of it as its last property.
     """
 
     def __init__(
@@ -98,19 +99,21 @@ class Store:
         region: str,
         trace_on: bool,
         cluster: str,
+        append_crc_property: bool = False,
     ) -> None: ...
     def files(self) -> list[tuple[int, int]]:
         """(first position, store timestamp of its first record, or -1 when that isn't a valid record) of each log file.
 
         A file made ahead by `prepare_next_file` isn't among them before it is used. Releases the GIL.
         """
-    def recover(self, start: int, check_crc: bool) -> tuple[int, int]:
+    def recover(self, start: int, check_crc: bool, *, by_property: bool = False) -> tuple[int, int]:
         """Find the end of the log by scanning from `start` (a file's first position), and make the queues agree with it.
 
         Every record is put again into its queue (a put that is already there changes nothing). The scan ends at the first
-        record that isn't whole: wrong magic, size, position or CRC. What lies behind is removed from disk: log bytes are
-        zeroed, later log files deleted, queue entries at or behind the end zeroed. Returns (end position, records seen).
-        Releases the GIL.
+        record that isn't whole: wrong magic, size, position or CRC; the CRC is that of the body, or with `by_property` the
+        one of the whole record in its property `__CRC32#`, which has to be there. What lies behind is removed from disk:
+        log bytes are zeroed, later log files deleted, queue entries at or behind the end zeroed. Returns (end position,
+        records seen). Releases the GIL.
 
         An entry that is there already keeps its tags code. Entries that point below `start` are trusted, the others
         follow the scan, and a queue ends behind the record of it that was put last. Where queues have lost entries below
@@ -226,6 +229,16 @@ class Store:
         Queue files wholly below their queue's minimum are deleted too. A file that can't be deleted stays in the log, with
         all that follow. Releases the GIL.
         """
+
+    def count_bytes(self, start: int, end: int) -> list[tuple[str, int]]:
+        """(topic, bytes of its records between two positions) as far as queues lead to them. Releases the GIL."""
+    def raise_min(self, topic: str, position: int) -> None:
+        """Let the queues of `topic` begin with their first message at or above `position`, until the store is opened again.
+        What is on disk stays as it is. Releases the GIL.
+        """
+    @property
+    def lowest_position(self) -> int:
+        """The lowest position that a queue leads to, or lower; the log's end when all are empty."""
 
     # Reading
     def scrub(self, position: int, bytes_max: int) -> tuple[int, list[Fault], int]:

@@ -162,6 +162,12 @@ class Store(Options, frozen=True, kw_only=True):
     check_crc_on_recover: Annotated[bool, Key("Check bodies when the log is read after a crash.")] = field(
         default=True, name="checkCRCOnRecover"
     )
+    enabled_append_prop_crc: Annotated[bool, Key("Store a CRC of the whole record with each message.")] = field(
+        default=False, name="enabledAppendPropCRC"
+    )
+    force_verify_prop_crc: Annotated[
+        bool, Key("Check that CRC, not the body's, when the log is read after a crash; without it no message is whole.")
+    ] = field(default=False, name="forceVerifyPropCRC")
 
     message_index_enable: Annotated[bool, Key("Keep the index that messages are found by key in.")] = True
     max_hash_slot_num: Annotated[int, Key("Hash slots of an index file.", ge=1, le=INT_MAX)] = 5_000_000
@@ -207,6 +213,12 @@ class Retention(Options, frozen=True, kw_only=True):
     # Beyond Apache.
     retention_bytes: (
         Annotated[int, Key("Most bytes the log keeps, at any hour; default: no bound.", unit="bytes", ge=1, le=2**63 - 1)]
+        | None
+    ) = None
+    retention_bytes_per_topic: (
+        Annotated[
+            int, Key("Most bytes of a topic, file by file of the log; default: no bound.", unit="bytes", ge=1, le=2**63 - 1)
+        ]
         | None
     ) = None
     disk_max_used_space_ratio: Annotated[

@@ -9,6 +9,7 @@ from typing import NamedTuple
 REPLICATION = "not built yet: replication comes with the cluster release"
 ACCESS = "not built yet: without access control a broker that ignored this would be open to everyone"
 FORMAT = "not built yet, and the files would not be what Apache's broker writes"
+ROCKSDB = "only Apache's files; RocksDB isn't built"
 
 
 class Refusal(NamedTuple):
@@ -55,13 +56,15 @@ _REFUSED_BY_BROKER = _REFUSED_BY_ALL | {
     "authorizationEnabled": _only("false|", ACCESS),
     "migrateAuthFromV1Enabled": _only("false|", ACCESS),
     "rejectPullConsumerEnable": _only("false|", "not built yet: pull consumers would not be refused"),
-    "indexRocksDBEnable": _only("false|", "only index files, Apache's default; RocksDB isn't built"),
+    "indexRocksDBEnable": _only("false|", ROCKSDB),
     "indexFileWriteEnable": _only("true|", "not built: messageIndexEnable=false is what stops the index files"),
     "indexFileReadEnable": _only("true|", "not built: queries are always answered from the index files"),
-    "storeType": _only("default|", "only `default`, Apache's files; RocksDB isn't built"),
+    "timerRocksDBEnable": _only("false|", ROCKSDB),
+    "transRocksDBEnable": _only("false|", ROCKSDB),
+    "useSingleRocksDBForAllConfigs": _only("false|", ROCKSDB),
+    "storeType": _only("default|", ROCKSDB),
     "readOnlyCommitLogStorePaths": _only("", "not built yet: a log is one directory"),
     "enableConsumeQueueExt": _only("false|", FORMAT),
-    "enabledAppendPropCRC": _only("false|", FORMAT),
     "enableLmq": _only("false|", "light queues are " + FORMAT),
     "enableMultiDispatch": _only("false|", "light queues are " + FORMAT),
     "configManagerVersion": _only("v1|", "only `v1`, Apache's JSON files"),
@@ -79,46 +82,53 @@ _REFUSED_BY_NAMESRV = _REFUSED_BY_ALL | {
 
 # BrokerConfig.java, BrokerIdentity.java
 _BROKER = """
-     accountStatsEnable accountStatsPrintZeroValues ackMessageThreadPoolNums ackThreadPoolQueueCapacity
+    accountStatsEnable accountStatsPrintZeroValues ackMessageThreadPoolNums ackThreadPoolQueueCapacity
     adminBrokerThreadPoolNums adminBrokerThreadPoolQueueCapacity allowRecallWhenBrokerNotWriteable appendAckAsync
-    appendCkAsync asyncSendEnable autoDeleteUnusedStats brokerConfigPath brokerElectionPriority
-    brokerFastFailureEnable brokerHeartbeatInterval brokerNotActiveTimeoutMillis byCheckMsgInMem cgColdReadThreshold
-    checkSyncStateSetPeriod cleanOfflineBrokerInterval clearRetryTopicWhenDeleteTopic
+    appendCkAsync asyncSendEnable autoDeleteUnusedStats broadcastOffsetExpireMaxSecond broadcastOffsetExpireSecond
+    brokerConfigPath brokerElectionPriority brokerFastFailureEnable brokerHeartbeatInterval brokerNotActiveTimeoutMillis
+    cgColdReadThreshold checkSyncStateSetPeriod cleanOfflineBrokerInterval clearRetryTopicWhenDeleteTopic
     clientManagerThreadPoolQueueCapacity clientManageThreadPoolNums coldCtrStrategyEnable commercialBaseCount
     commercialSizePerMsg compatibleWithOldNameSrv configBlackList consumerFallbehindThreshold
-    consumerManagerThreadPoolQueueCapacity consumerManageThreadPoolNums controllerAddr controllerHeartBeatTimeoutMills
-    defaultMessageRequestMode defaultPopShareQueueNum disableConsumeIfConsumerReadSlowly enableCalcFilterBitMap
-    enableConnectionMetrics enableCreateSysGroup enableDetailStat enableFastChannelEventProcess enableLagAndDlqMetrics
-    enableLmqStats enableMessageStoreMetrics enableMixedMessageType enableNetWorkFlowControl
+    consumerManagerThreadPoolQueueCapacity consumerManageThreadPoolNums consumerOffsetUpdateVersionStep controllerAddr
+    controllerHeartBeatTimeoutMills defaultMessageRequestMode defaultPopShareQueueNum delayOffsetUpdateVersionStep
+    disableConsumeIfConsumerReadSlowly enableBroadcastOffsetStore enableCalcFilterBitMap enableConnectionMetrics
+    enableCreateSysGroup enableDetailStat enableFastChannelEventProcess enableLagAndDlqMetrics enableLiteEventMode
+    enableLitePopLog enableLmqStats enableMessageStoreMetrics enableMixedMessageType enableNetWorkFlowControl
     enableNotifyAfterPopOrderLockRelease enableNotifyBeforePopCalculateLag enablePopBatchAck enablePopBufferMerge
     enablePopLog enablePopMessageThreshold enablePopMetrics enableRegisterProducer enableRemotingMetrics
     enableRequestMetrics enableRetryTopicV2 enableSingleTopicRegister enableSkipLongAwaitingAck enableSplitMetadata
     enableSplitRegistration enableStatsMetrics enableTransactionMetrics endTransactionPoolQueueCapacity
-    endTransactionThreadPoolNums estimateAccumulation expectConsumerNumUseFilter expireMaxSecond expireSecond
-    fetchControllerAddrByDnsLookup fetchNameSrvAddrByDnsLookup fetchNamesrvAddrInterval filterDataCleanTimeSpan
-    filterSupportRetry forceRegister forwardTimeout globalColdReadThreshold heartbeatThreadPoolNums
-    heartbeatThreadPoolQueueCapacity highSpeedMode historyInterval inBrokerContainer interval isolateLogEnable
-    litePullMessageEnable litePullMessageThreadPoolNums litePullThreadPoolQueueCapacity
-    loadBalancePollNameServerInterval loadBalanceProcessorThreadPoolNums loadBalanceThreadPoolQueueCapacity
-    lockInStrictMode maxErrorRateOfBloomFilter maxPopPollingSize maxQueueSize maxStatsIdleTimeInMinutes
-    metricGrpcExporterIntervalInMills metricGrpcExporterTimeOutInMills metricLoggingExporterIntervalInMills
-    metricsExporterType metricsGrpcExporterHeader metricsGrpcExporterTarget metricsInDelta metricsLabel
-    metricsOtelCardinalityLimit metricsPromExporterHost metricsPromExporterPort popCkMaxBufferSize popCkStayBufferTime
-    popCkStayBufferTimeOut popConsumerFSServiceInit popConsumerKVServiceEnable popConsumerKVServiceInit
-    popConsumerKVServiceLog popFromRetryProbability popInflightMessageThreshold popLongPollingForceNotifyInterval
-    popPollingMapExpireTimeSeconds popPollingMapSize popPollingSize popResponseReturnActualRetryTopic
-    popReviveMaxAttemptTimes popReviveMaxReturnSizePerRead printChannelGroups printChannelGroupsMinNum
-    processReplyMessageThreadPoolNums pullMessageThreadPoolNums pullThreadPoolQueueCapacity
+    endTransactionThreadPoolNums estimateAccumulation expectConsumerNumUseFilter fetchControllerAddrByDnsLookup
+    fetchNameSrvAddrByDnsLookup fetchNamesrvAddrInterval filterDataCleanTimeSpan filterSupportRetry
+    flushConsumerOffsetHistoryInterval forceRegister forwardTimeout globalColdReadThreshold heartbeatThreadPoolNums
+    heartbeatThreadPoolQueueCapacity highSpeedMode inBrokerContainer initPopOffsetByCheckMsgInMem isolateLogEnable
+    liteEventCheckInterval liteEventFullDispatchDelayTime liteEventFullDispatchDelayTimeForWildcardGroup
+    liteLagCountMetricsEnable liteLagLatencyCollectEnable liteLagLatencyMetricsEnable liteLagLatencyTopK
+    litePullMessageEnable litePullMessageThreadPoolNums litePullThreadPoolQueueCapacity liteSubscriptionCheckInterval
+    liteSubscriptionCheckTimeoutMills liteTtlCheckInterval loadBalancePollNameServerInterval
+    loadBalanceProcessorThreadPoolNums loadBalanceThreadPoolQueueCapacity lockInStrictMode maxClientEventCount
+    maxErrorRateOfBloomFilter maxLiteSubscriptionCount maxMessageFilterNumForNotification maxPopPollingSize
+    maxStatsIdleTimeInMinutes metricGrpcExporterIntervalInMills metricGrpcExporterTimeOutInMills
+    metricLoggingExporterIntervalInMills metricsExportBatchMaxDataPoints metricsExporterType metricsGrpcExporterHeader
+    metricsGrpcExporterTarget metricsInDelta metricsLabel metricsOtelCardinalityLimit metricsPromExporterHost
+    metricsPromExporterPort minLiteTTl persistConsumerOffsetIncrementally popCkMaxBufferSize popCkOffsetMaxQueueSize
+    popCkStayBufferTime popCkStayBufferTimeOut popConsumerFSServiceInit popConsumerKVServiceEnable
+    popConsumerKVServiceInit popConsumerKVServiceLog popFromRetryProbability popFromRetryProbabilityForPriority
+    popInflightMessageThreshold popLongPollingForceNotifyInterval popPollingMapExpireTimeSeconds popPollingMapSize
+    popPollingSize popResponseReturnActualRetryTopic popReviveConcurrency popReviveMaxAttemptTimes
+    popReviveMaxReturnSizePerRead popReviveSkipIfGroupAbsent printChannelGroups printChannelGroupsMinNum
+    priorityOrderAsc processReplyMessageThreadPoolNums pullMessageThreadPoolNums pullThreadPoolQueueCapacity
     putMessageFutureThreadPoolNums putThreadPoolQueueCapacity queryMessageThreadPoolNums queryThreadPoolQueueCapacity
-    realTimeNotifyConsumerChange recallMessageEnable recoverConcurrently recoverThreadPoolNums
-    rejectTransactionMessage replyThreadPoolQueueCapacity retrieveMessageFromPopRetryTopicV1 reviveAckWaitMs
-    reviveInterval reviveMaxSlow reviveQueueNum reviveScanTime rocketmqHome sendHeartbeatTimeoutMillis
-    sendMessageThreadPoolNums sendThreadPoolQueueCapacity serverLoadBalancerEnable skipPreOnline
-    skipWhenCKRePutReachMaxTimes slaveReadEnable splitMetadataSize splitRegistrationSize
-    startAcceptSendRequestTimeStamp store storeReplyMessageEnable subscriptionExpiredTimeout
-    syncBrokerMemberGroupPeriod syncBrokerMetadataPeriod syncControllerMetadataPeriod transactionCheckInterval
-    transactionCheckMax transactionMetricFlushInterval transactionOpBatchInterval transactionOpMsgMaxSize
-    transactionTimeOut transferMsgByHeap updateNameServerAddrPeriod updateVersionStep usePIDColdCtrStrategy
+    realTimeNotifyConsumerChange recallMessageEnable recoverConcurrently recoverThreadPoolNums rejectTransactionMessage
+    replyThreadPoolQueueCapacity retrieveMessageFromPopRetryTopicV1 reviveAckWaitMs reviveInterval reviveMaxSlow
+    reviveQueueNum reviveScanTime rocketmqHome sendHeartbeatTimeoutMillis sendMessageThreadPoolNums
+    sendThreadPoolQueueCapacity serverLoadBalancerEnable skipPreOnline skipWhenCKRePutReachMaxTimes slaveReadEnable
+    splitMetadataSize splitRegistrationSize startAcceptSendRequestTimeStamp storeReplyMessageEnable
+    subscriptionExpiredTimeout syncBrokerMemberGroupPeriod syncBrokerMetadataPeriod syncControllerMetadataPeriod
+    transactionCheckInterval transactionCheckMax transactionCheckRocksdbCoreThreads transactionCheckRocksdbMaxThreads
+    transactionCheckRocksdbQueueCapacity transactionMetricFlushInterval transactionOpBatchInterval
+    transactionOpMsgMaxSize transactionTimeOut transferMsgByHeap updateNameServerAddrPeriod
+    useMessageFilterForNotification usePIDColdCtrStrategy useSeparateRetryQueue useServerSideResetOffset
     useStaticSubscription validateSystemTopicWhenUpdateTopic waitTimeMillsInAckQueue waitTimeMillsInAdminBrokerQueue
     waitTimeMillsInHeartbeatQueue waitTimeMillsInLitePullQueue waitTimeMillsInPullQueue waitTimeMillsInSendQueue
     waitTimeMillsInTransactionQueue
@@ -126,43 +136,47 @@ _BROKER = """
 
 # MessageStoreConfig.java
 _STORE = """
-    accessMessageInMemoryHotRatio accessMessageInMemoryMaxRatio allAckInSyncStateSet asyncLearner
-    autoMessageVersionOnTopicLen batchDispatchRequestThreadPoolNums bitMapLengthConsumeQueueExt
-    bottomMostCompressionTypeForConsumeQueueStore checkInSlave
-    cleanRocksDBDirtyCQIntervalMin cleanSwapedMapInterval coldDataFlowControlEnable coldDataScanEnable
+    accessMessageInMemoryHotRatio accessMessageInMemoryMaxRatio allAckInSyncStateSet appendTopicForTimerDeleteKey
+    asyncLearner autoMessageVersionOnTopicLen batchDispatchRequestThreadPoolNums bitMapLengthConsumeQueueExt
+    bottomMostCompressionTypeForConsumeQueueStore checkCommitLogOffsetOnRecover cleanRocksDBDirtyCQIntervalMin
+    cleanSwapedMapInterval coldDataFlowControlEnable coldDataScanEnable combineAssignOffsetCQType
     combineCQEnableCheckSelf combineCQLoadingCQTypes combineCQMaxExtraSearchCommitLogFiles combineCQPreferCQType
-    commitCommitLogLeastPages commitCommitLogThoroughInterval commitIntervalCommitLog commitLogForceSwapMapInterval
-    commitLogSwapMapInterval commitLogSwapMapReserveFileNum compactionCqMappedFileSize compactionMappedFileSize
-    compactionScheduleInternal compactionThreadNum cQType debugLockEnable
-    deleteConsumeQueueFilesInterval
-    destroyMapedFileIntervalForcibly disappearTimeAfterStart diskFallRecorded
-    dispatchCqCacheNum dispatchCqThreads
-    dispatchFromSenderThread dLegerGroup dLegerPeers dLegerSelfId enableAcceleratedRecovery enableAsyncReput
-    enableAutoInSyncReplicas enableBatchPush enableBuildConsumeQueueConcurrently enableCompaction
+    combineCQUseRocksdbForLmq commitCommitLogLeastPages commitCommitLogThoroughInterval commitIntervalCommitLog
+    commitLogForceSwapMapInterval commitLogRecoverMaxNum commitLogSwapMapInterval commitLogSwapMapReserveFileNum
+    compactionCqMappedFileSize compactionMappedFileSize compactionScheduleInternal compactionThreadNum
+    correctLogicMinOffsetForceInterval correctLogicMinOffsetSleepInterval debugLockEnable
+    deleteConsumeQueueFilesInterval destroyMapedFileIntervalForcibly disappearTimeAfterStart diskFallRecorded
+    dispatchCqCacheNum dispatchCqThreads dispatchFromSenderThread dLegerGroup dLegerPeers dLegerSelfId
+    enableAcceleratedRecovery enableAsyncReput enableAutoInSyncReplicas enableBatchPush
+    enableBuildConsumeQueueConcurrently enableCleanExpiredOffset enableCompaction enableLmqQuota
     enableLogConsumeQueueRepeatedlyBuildWhenRecover enableRocksDBLog enableRunningFlagsInFlush
-    enableScheduleAsyncDeliver enableScheduleMessageStats fastFailIfNoBufferInStorePool
-    flushCommitLogLeastPages flushCommitLogThoroughInterval flushCommitLogTimed flushConsumeQueueLeastPages
-    flushLeastPagesWhenWarmMapedFile forceInterval forceVerifyPropCRC fromCq haFlowControlEnable
-    haHousekeepingInterval haListenPort haMaxGapNotInSync haMaxTimeSlaveNotCatchup haSendHeartbeatInterval
-    haTransferBatchSize inSyncReplicas logicalDiskSpaceCleanForciblyThreshold logicQueueForceSwapMapInterval
+    enableScheduleAsyncDeliver enableScheduleMessageStats fastFailIfNoBufferInStorePool flushCommitLogLeastPages
+    flushCommitLogThoroughInterval flushCommitLogTimed flushConsumeQueueLeastPages flushDelayOffsetInterval
+    flushLeastPagesWhenWarmMapedFile haFlowControlEnable haHousekeepingInterval haListenPort haMaxGapNotInSync
+    haMaxTimeSlaveNotCatchup haSendHeartbeatInterval haTransferBatchSize inSyncReplicas
+    iteratorWhenUseRocksdbConsumeQueue logicalDiskSpaceCleanForciblyThreshold logicQueueForceSwapMapInterval
     logicQueueSwapMapInterval logicQueueSwapMapReserveFileNum mappedFileSizeConsumeQueueExt mappedFileSizeTimerLog
-    mappedFileSwapEnable mapperFileSizeBatchConsumeQueue mapSize maxAsyncPutMessageRequests maxBatchDeleteFilesNum
-    maxChecksumRange maxConsumeQueueScan maxFilterMessageSize maxHaTransferByteInSecond
-    maxLmqConsumeQueueNum maxRecoveryCommitlogFiles maxSlaveResendLength maxTopicLength
+    mappedFileSwapEnable mapperFileSizeBatchConsumeQueue maxAsyncPutMessageRequests maxBatchDeleteFilesNum
+    maxChecksumRange maxConsumeQueueScan maxFilterMessageSize maxHaTransferByteInSecond maxLmqConsumeQueueNum
+    maxOffsetMapSize maxRecoveryCommitlogFiles maxRocksDBIndexQueryDays maxSlaveResendLength maxTopicLength
     maxTransferBytesOnMessageInDisk maxTransferCountOnMessageInDisk memTableFlushIntervalMs messageDelayLevel
-    messageIndexSafe minInSyncReplicas osPageCacheBusyTimeOutMills preferredLeaderId
+    messageIndexSafe minInSyncReplicas offsetCheckInSlave osPageCacheBusyTimeOutMills preferredLeaderId
     pullBatchMaxMessageCount putConsumeQueueDataByFileChannel putMessageTimeout putMsgIndexHightWater readUnCommitted
-    realTimePersistRocksDBConfig redeleteHangedFileInterval replicasPerDiskPartition rocksdbCompressionType
-    rocksdbCQDoubleWriteEnable rocksdbFlushWalFrequency rocksdbWalFileRollingThreshold sampleCountThreshold
-    sampleSteps scheduleAsyncDeliverMaxPendingLimit scheduleAsyncDeliverMaxResendNum2Blocked searchBcqByCacheEnable
-    slaveTimeout sleepInterval spinLockCollisionRetreatOptimalDegree statRocksDBCQIntervalSec storePathBrokerIdentity
-    storePathDLedgerCommitLog storePathEpochFile syncFromLastFile timerColdDataCheckIntervalMs timerCongestNumEachSlot
-    timerEnableCheckMetrics timerEnableRetryUntilSuccess timerFlushIntervalMs timerGetMessageThreadNum
-    timerInterceptDelayLevel timerMaxDelaySec timerMetricSmallThreshold timerPrecisionMs timerProgressLogIntervalMs
-    timerPutMessageThreadNum timerRollWindowSlot timerSkipUnknownError timerStopEnqueue timerWheelEnable
-    topicQueueLockNum totalReplicas transientStorePoolSize travelCqFileNumWhenGetMessage useABSLock
-    useReentrantLockWhenPutMessage wakeCommitWhenPutMessage wakeFlushWhenPutMessage whenStartup
-    writeWithoutMmap
+    realTimePersistRocksDBConfig recheckReputOffsetFromCq redeleteHangedFileInterval replicasPerDiskPartition
+    rocksdbCompressionType rocksdbCQDoubleWriteEnable rocksdbFlushWalFrequency rocksdbWalFileRollingThreshold
+    sampleCountThreshold sampleSteps scheduleAsyncDeliverMaxPendingLimit scheduleAsyncDeliverMaxResendNum2Blocked
+    searchBcqByCacheEnable sharedByteBufferNum slaveTimeout spinLockCollisionRetreatOptimalDegree
+    statRocksDBCQIntervalSec storePathBrokerIdentity storePathDLedgerCommitLog storePathEpochFile syncFromLastFile
+    syncMasterFlushOffsetWhenStartup timerColdDataCheckIntervalMs timerCongestNumEachSlot timerEnableCheckMetrics
+    timerEnableRetryUntilSuccess timerFlushIntervalMs timerGetMessageThreadNum timerInterceptDelayLevel timerMaxDelaySec
+    timerMetricSmallThreshold timerPrecisionMs timerProgressLogIntervalMs timerPutMessageThreadNum
+    timerRecallToTimelineEnable timerRecallToTimeWheelEnable timerReputServiceCorePoolSize timerReputServiceMaxPoolSize
+    timerReputServiceQueueCapacity timerRocksDBPrecisionMs timerRocksDBRollIntervalHours timerRocksDBRollMaxTps
+    timerRocksDBRollRangeHours timerRocksDBStopScan timerRocksDBTimeExpiredMaxTps timerRollWindowSlot
+    timerSkipUnknownError timerStopEnqueue timerWheelEnable timerWheelSnapshotFlush timerWheelSnapshotIntervalMs
+    topicQueueLockNum totalReplicas transientStorePoolSize transWriteOriginTransHalfEnable travelCqFileNumWhenGetMessage
+    useABSLock useReentrantLockWhenPutMessage useSeparateStorePathForRocksdbCQ wakeCommitWhenPutMessage
+    wakeFlushWhenPutMessage writeWithoutMmap
 """
 
 # NettyServerConfig.java, NettyClientConfig.java
@@ -187,12 +201,13 @@ _ACCESS = """
     userCacheRefreshSecond
 """
 
-# Gone from Apache's source, or never in it, but found in many a broker.conf.
+# Gone from Apache's source, or never in it, but found in many a broker.conf, or shown by a broker that doesn't read them.
 _OLDER = """
     abortFile brokerSuspendMaxTimeMillis checkTransactionMessageEnable commercialBigCount commercialEnable
     commercialTimerCount commercialTransCount compressMsgBodyOverHowmuch filterServerNums haSlaveFallbehindMax
-    mapedFileSizeCommitLog mapedFileSizeConsumeQueue maxDelayTime pollNameServerInteval storeCheckpoint
-    storePathConsumeQueue storePathIndex storePathQueue transactionCheckMaxTimeInMs
+    isBrokerContainer isScanAvailableNameSrv mapedFileSizeCommitLog mapedFileSizeConsumeQueue maxDelayTime
+    pollNameServerInteval storeCheckpoint storePathConsumeQueue storePathIndex storePathQueue timerCheckMetricsWhen
+    timerEnableDisruptor timerStopDequeue timerWarmEnable transactionCheckMaxTimeInMs
 """
 
 _NAMESRV = """

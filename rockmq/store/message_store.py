@@ -109,6 +109,8 @@ class MessageStore:
         try:
             self.core = await self._in_worker(self._opened_core)
             await recovery.telling(self._in_worker(self._open), lambda: self.core.recovery)
+            self._retention = Retention(self._retention_options, self.core, self.disk, self._clock, self._in_worker)
+            await self._retention.bound_topics()
         except (_core.StoreError, OSError) as error:
             self._lock.release()
             raise ConfigError(f"the store {self.root} can't be opened: {error}") from None
@@ -133,8 +135,7 @@ class MessageStore:
         if self._index is not None:
             self._index.start()
         self._tasks.every(LOOK_SECONDS, self.disk.look, "disk space")
-        retention = Retention(self._retention_options, self.core, self.disk, self._clock, self._in_worker)
-        self._tasks.every(self._retention_options.clean_resource_interval / 1000, retention.clean, "retention")
+        self._tasks.every(self._retention_options.clean_resource_interval / 1000, self._retention.clean, "retention")
         if options.scrub_bytes_per_second:
             self.scrub = Scrub(
                 self.core,
@@ -157,6 +158,7 @@ class MessageStore:
             region=self._region,
             trace_on=self._trace_on,
             cluster=self._cluster,
+            append_crc_property=options.enabled_append_prop_crc,
         )
 
     def _open(self) -> None:
@@ -168,7 +170,7 @@ class MessageStore:
         start = recovery.start(
             self.core.files(), self._checkpoint, was_killed=self._abort.was_there, now=self._clock.now_ms()
         )
-        end, records = self.core.recover(start, options.check_crc_on_recover)
+        end, records = self.core.recover(start, options.check_crc_on_recover, by_property=options.force_verify_prop_crc)
         log.info(
             "store %s opened after %s: log from %d to %d, %d records checked in %.1f GiB, %.2f s",
             self.root,
@@ -229,7 +231,8 @@ class MessageStore:
         reconsume_times: int = 0,
         prepared_transaction_offset: int = 0,
     ) -> Put:
-        """Append one message as given; it isn't durable yet. Raises StoreUnavailable."""
+        """Append one message as given; it isn't durable yet. Raises StoreUnavailable, and ProtocolError for properties that
+        can't be stored."""
         self._check_refusal()
         try:
             position, size, queue_offset, watched = self.core.append(
@@ -247,6 +250,8 @@ class MessageStore:
             )
         except _core.StoreError as error:
             raise self._unavailable(error) from None
+        except ValueError as error:
+            raise ProtocolError(str(error)) from None
         return Put(position, position + size, queue_offset, watched)
 
     def append_batch(
@@ -340,6 +345,7 @@ class MessageStore:
     async def delete_queues(self, topic: str) -> None:
         """Forget a topic's queues at once, and delete their files."""
         self.core.forget_queues(topic)
+        self._retention.topic_deleted(topic)
         await self._in_worker(partial(self.core.delete_queues, topic))
 
     # Upkeep

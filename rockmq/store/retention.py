@@ -3,6 +3,7 @@ MappedFileQueue.java; store spec, 4.2).
 
 Whole files go, from the oldest on, never the last one. The oldest is deleted when
 - the log holds more than retentionBytes (beyond Apache), or
+- no queue leads to a message in it any more, because of retentionBytesPerTopic (beyond Apache, `topic_bounds.py`), or
 - it has expired, that is, its messages are older than fileReservedTime, and it is an hour of deleteWhen or the disk's use
   is over diskMaxUsedSpaceRatio, or
 - the disk's use is over diskSpaceCleanForciblyRatio or a write found no room, and cleanFileForciblyEnable allows it.
@@ -10,9 +11,6 @@ Whole files go, from the oldest on, never the last one. The oldest is deleted wh
 Apache takes a file's time of change for the age of its messages; here it is the store time of the first message behind
 it, which copying a store doesn't change. Apache deletes a whole round of files when a disk is too full; here the disk is
 asked again before each. Queues follow the log: the core raises their minimum to the first message that is left.
-
-There is no bound per topic. All topics share the log, so it would free nothing until the other topics' messages in the
-same files have expired too; it could only hide messages.
 """
 
 import asyncio
@@ -27,6 +25,7 @@ from rockmq import _core
 from rockmq.base.clock import Clock
 from rockmq.config.broker import Retention as Options
 from rockmq.store.disk import DiskWatch
+from rockmq.store.topic_bounds import TopicBounds
 
 log = logging.getLogger(__name__)
 
@@ -52,6 +51,17 @@ class Retention:
         self._in_worker = in_worker
         self._hours = options.delete_hours
         self._failing = False
+        bound = options.retention_bytes_per_topic
+        self._topics = None if bound is None else TopicBounds(core, bound)
+
+    async def bound_topics(self) -> None:
+        """Hide what topics have over retentionBytesPerTopic. Raises StoreError."""
+        if self._topics is not None:
+            await self._in_worker(self._topics.apply)
+
+    def topic_deleted(self, topic: str) -> None:
+        if self._topics is not None:
+            self._topics.delete(topic)
 
     async def clean(self) -> None:
         """Delete at most deleteFileBatchMax files, with a pause of deleteCommitLogFilesInterval between them."""
@@ -66,13 +76,15 @@ class Retention:
             self._failing = False
 
     async def _clean(self) -> None:
-        if not (self._expired_may_go() or self._forced() or self._over_bytes(self._core.min_position)):
+        await self.bound_topics()
+        may_go = self._expired_may_go() or self._forced() or self._over_bytes(self._core.min_position)
+        if not may_go and self._topics is None:
             return
         deleted = 0
         for (base, _), (behind, behind_stored) in pairwise(await self._in_worker(self._core.files)):
             if deleted:
                 await asyncio.sleep(self._options.delete_commit_log_files_interval / 1000)
-            reason = self._reason(base, behind_stored)
+            reason = self._reason(base, behind, behind_stored)
             if reason is None or deleted == self._options.delete_file_batch_max:
                 break
             for path in await self._in_worker(partial(self._core.delete_files_below, behind)):
@@ -82,12 +94,14 @@ class Retention:
         if not deleted and self._disk.refusal is not None:
             log.debug("nothing to delete, though messages are refused: %s", self._disk.refusal)
 
-    def _reason(self, base: int, behind_stored: int) -> str | None:
-        """Why the log's first file goes, None when it stays; `behind_stored` is when the first message behind it was
-        stored, -1 when there is none yet."""
+    def _reason(self, base: int, behind: int, behind_stored: int) -> str | None:
+        """Why the log's first file goes, None when it stays; `behind_stored` is when the first message behind it, at
+        `behind`, was stored, -1 when there is none yet."""
         over = self._over_bytes(base)
         if over is not None:
             return over
+        if self._topics is not None and self._core.lowest_position >= behind:
+            return "no queue leads to a message in it, with retentionBytesPerTopic"
         reserved = self._options.file_reserved_time
         expired = behind_stored >= 0 and behind_stored + reserved * HOUR_MS <= self._clock.now_ms()
         if expired and self._expired_may_go():

@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from rockmq.config import properties
+from rockmq.config.broker import BrokerOptions
+from rockmq.config.key import load
 from tests.interop.conftest import SERVERS
 from tests.support import apache, server
 from tests.support.cluster import route, wait_for_route
@@ -15,6 +18,7 @@ from tests.support.messages import content
 from tests.support.process import eventually, free_broker_port, free_port
 
 NAME = "apache-under-rockmq"
+GET_BROKER_CONFIG = 26
 
 
 @dataclass(frozen=True)
@@ -61,6 +65,14 @@ def test_new_topic_is_registered_with_the_queues_asked_for(registered: Registere
     apache.mqadmin("updateTopic", *arguments, namesrv=registered.namesrv, directory=tmp_path)
     (queues,) = wait_for_route(registered.namesrv, "six")["queueDatas"]
     assert (queues["readQueueNums"], queues["writeQueueNums"], queues["brokerName"]) == (6, 6, NAME)
+
+
+def test_every_key_of_the_broker_is_known_here(registered: Registered) -> None:
+    """Row 8.1: what Apache's broker says of its configuration is one that ours starts with."""
+    answer = apache.invoke(registered.broker.address, GET_BROKER_CONFIG)
+    configured = properties.read_bytes(answer.body)
+    assert len(configured) > 400
+    assert load(BrokerOptions, configured).identity.broker_name == NAME
 
 
 def test_broker_that_stops_leaves_the_route(registered: Registered) -> None:

@@ -10,7 +10,7 @@ from tests.support import apache, server
 from tests.support.cluster import wait_for_route
 from tests.support.events import Event, events, wait_for_keys
 from tests.support.messages import content
-from tests.support.process import eventually, free_broker_port, free_port
+from tests.support.process import ProcessError, eventually, free_broker_port, free_port
 
 MODES = ("sync", "batch", "large")
 PER_MODE = 12
@@ -21,14 +21,17 @@ PAIRS = [("4.9.8", "4.9.7"), *((client, "5.5.0") for client in apache.CLIENTS)]
 class Moving:
     """A store under changing brokers, and clients that know nothing of it."""
 
-    def __init__(self, client: str, version: str, directory: Path, namesrv: str) -> None:
+    def __init__(self, client: str, version: str, directory: Path, namesrv: str, **properties: str) -> None:
         self.client, self.version, self.directory, self.namesrv = client, version, directory, namesrv
+        self.properties = properties
         self.port = free_broker_port()
         self.configuration = directory / "broker" / "broker.conf"
 
     @contextmanager
     def apaches(self, *, killed: bool = False) -> Iterator[None]:
-        with apache.broker(self.directory / "broker", self.port, self.namesrv, version=self.version) as broker:
+        with apache.broker(
+            self.directory / "broker", self.port, self.namesrv, properties=self.properties, version=self.version
+        ) as broker:
             yield
             broker.kill() if killed else broker.terminate()
 
@@ -107,3 +110,40 @@ def test_store_of_a_killed_broker_moves_with_every_message(client: str, version:
         with moving.ours():
             wait_for_route(moving.namesrv, "moving")
             judge(moving.consume("late", first | second | third), {"first", "second", "third"})
+
+
+def test_crc_of_whole_records_is_the_same_for_both(tmp_path: Path) -> None:
+    """Row 2.1: whoever was killed, the other one believes only the records that have the property `__CRC32#`."""
+    with ExitStack() as running:
+        names = running.enter_context(apache.name_server(tmp_path / "namesrv", free_port()))
+        checked = {"enabledAppendPropCRC": "true", "forceVerifyPropCRC": "true"}
+        moving = Moving("5.5.0", "5.5.0", tmp_path, names.address, **checked)
+        with moving.apaches(killed=True):
+            first = moving.send("first")
+        with moving.ours(killed=True):
+            wait_for_route(moving.namesrv, "moving")
+            second = moving.send("second")
+        with moving.apaches(killed=True):
+            wait_for_route(moving.namesrv, "moving")
+            judge(moving.consume("late", first | second), {"first", "second"})
+
+
+def test_a_store_has_one_owner_of_either_kind(tmp_path: Path) -> None:
+    """Row 1.1, pitfall 9.20."""
+    with ExitStack() as running:
+        names = running.enter_context(apache.name_server(tmp_path / "namesrv", free_port()))
+        moving = Moving(apache.SERVER, apache.SERVER, tmp_path, names.address)
+        with (
+            moving.apaches(),
+            pytest.raises(ProcessError, match="in use by another broker"),
+            server.broker(tmp_path / "second", moving.configuration, "--set", f"listenPort={free_broker_port()}"),
+        ):
+            pass
+        with moving.ours():
+            store = tmp_path / "broker" / "store"
+            paths = {"storePathRootDir": str(store), "storePathCommitLog": str(store / "commitlog")}
+            with (
+                pytest.raises(ProcessError, match="Lock failed"),
+                apache.broker(tmp_path / "third", free_broker_port(), names.address, properties=paths),
+            ):
+                pass

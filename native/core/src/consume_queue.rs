@@ -183,10 +183,15 @@ impl Topic {
         }
     }
 
+    pub fn slots(&self) -> Vec<usize> {
+        let others = self.others.iter().map(|&(_, slot)| slot);
+        self.first.iter().flatten().map(|slot| slot.get() as usize - 1).chain(others).collect()
+    }
+
     fn take_slots(&mut self) -> Vec<usize> {
-        let others = std::mem::take(&mut self.others).into_iter().map(|(_, slot)| slot);
-        let first = std::mem::take(&mut self.first).into_iter().flatten();
-        first.map(|slot| slot.get() as usize - 1).chain(others).collect()
+        let slots = self.slots();
+        (self.first, self.others) = Default::default();
+        slots
     }
 }
 
@@ -563,6 +568,11 @@ impl Queues {
             (queue.min, queue.min_position) = (min, min_position);
         }
         raised
+    }
+
+    /// The lowest position that a queue leads to; None when all are empty.
+    pub fn lowest_position(&self) -> Option<u64> {
+        self.iter().filter(|queue| queue.min < queue.next).map(|queue| queue.min_position).min()
     }
 
     /// Forget the queues of `topic`, whose files are to be deleted next. What comes for a topic of that name from now on is

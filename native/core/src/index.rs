@@ -21,7 +21,7 @@ use crate::{
     mapped_file::{sync_directory, MappedFile},
     properties::{self, java_hash, Keys},
     recent_keys::{hashes, topic_hash, Key},
-    record::{self, Found, Record},
+    record::{self, Crc, Found, Record},
     state::Shared,
 };
 
@@ -213,7 +213,7 @@ impl Files {
         let data = file.read(at);
         let mut rest = data;
         while self.position < limit {
-            match record::find(rest, self.position, false) {
+            match record::find(rest, self.position, Crc::Ignored) {
                 Found::Record(record) => {
                     self.put_record(shared, &record, name)?;
                     (self.position, self.done) = (self.position + record.size as u64, 0);

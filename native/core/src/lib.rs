@@ -37,6 +37,7 @@ mod scrub;
 mod send;
 mod state;
 mod store;
+mod topic_bytes;
 mod unique_key;
 mod walk;
 

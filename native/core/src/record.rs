@@ -13,6 +13,9 @@
 //!
 //! The body CRC is CRC-32 & 0x7FFFFFFF of the body as stored. V2 exists for topics over 127 bytes. A blank, `i32 rest of
 //! file, i32 magic`, fills a file whose rest is too small; every file keeps room for one.
+//!
+//! The last 20 bytes may be a CRC of all before them: the property `__CRC32#`, CRC-32 & 0x7FFFFFFF in ten decimal digits,
+//! the least significant one first.
 
 use crate::{json::find_either, properties};
 
@@ -34,6 +37,20 @@ pub const TRANSACTION_PREPARED: i32 = 4;
 pub const TRANSACTION_ROLLBACK: i32 = 12;
 /// Need-unwrap and inner-batch: one record that is many messages, which only batch queues can count.
 pub const INNER_BATCH: i32 = 0xC0;
+
+const CRC_NAME: &[u8; 9] = b"__CRC32#\x01";
+const CRC_DIGITS: usize = 10;
+/// Bytes of the property that holds the CRC of the whole record.
+const CRC_PROPERTY: usize = CRC_NAME.len() + CRC_DIGITS + 1;
+
+/// What of a record is checked before it counts as whole, besides its structure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Crc {
+    Ignored,
+    Body,
+    /// The property over the whole record; without it no record is whole.
+    Property,
+}
 
 /// What a disk writes as a whole.
 const SECTOR: usize = 512;
@@ -64,6 +81,8 @@ pub struct Message<'m> {
     pub body: &'m [u8],
     pub topic: &'m [u8],
     pub properties: &'m [&'m [u8]],
+    /// Whether a property with the CRC of the whole record is put behind the others.
+    pub crc_property: bool,
 }
 
 impl Message<'_> {
@@ -72,8 +91,15 @@ impl Message<'_> {
         FIXED + self.born_host.len() + self.store_host.len() + self.body.len() + topic + self.properties_size()
     }
 
+    /// Bytes of the properties as they are stored.
     pub fn properties_size(&self) -> usize {
-        self.properties.iter().map(|piece| piece.len()).sum()
+        let size = self.properties.iter().map(|piece| piece.len()).sum::<usize>();
+        size + self.separator().len() + if self.crc_property { CRC_PROPERTY } else { 0 }
+    }
+
+    fn separator(&self) -> &'static [u8] {
+        let last = self.properties.iter().rev().find_map(|piece| piece.last());
+        separator(self.crc_property, last)
     }
 
     /// Prepared and rolled back messages have no place in a queue.
@@ -92,7 +118,8 @@ impl Message<'_> {
             sys_flag |= STORE_V6;
         }
         let size = out.len() as i32;
-        let mut writer = Writer { out };
+        let (out, crc) = out.split_at_mut(out.len() - if self.crc_property { CRC_PROPERTY } else { 0 });
+        let mut writer = Writer { out: &mut *out };
         writer.int(size);
         writer.int(if v2 { MAGIC_V2 } else { MAGIC_V1 });
         writer.int(body_crc(self.body));
@@ -119,8 +146,32 @@ impl Message<'_> {
         for piece in self.properties {
             writer.bytes(piece);
         }
+        writer.bytes(self.separator());
         debug_assert!(writer.out.is_empty());
+        if self.crc_property {
+            write_crc(out, crc);
+        }
     }
+}
+
+/// What goes between properties that end in `last` and the one with the CRC.
+fn separator(crc_property: bool, last: Option<&u8>) -> &'static [u8] {
+    match last {
+        Some(&last) if crc_property && last != properties::VALUE_END => &[properties::VALUE_END],
+        _ => &[],
+    }
+}
+
+/// Write the property that holds the CRC of `record`, which is all before it.
+fn write_crc(record: &[u8], out: &mut [u8]) {
+    let mut rest = body_crc(record) as u32;
+    let (name, digits) = out.split_at_mut(CRC_NAME.len());
+    name.copy_from_slice(CRC_NAME);
+    for digit in &mut digits[..CRC_DIGITS] {
+        *digit = b'0' + (rest % 10) as u8;
+        rest /= 10;
+    }
+    digits[CRC_DIGITS] = properties::VALUE_END;
 }
 
 /// Records that differ in what the messages of a client batch differ in: the rest is encoded once.
@@ -128,18 +179,25 @@ pub struct Pattern {
     /// A record without body and properties.
     bytes: Vec<u8>,
     body_at: usize,
+    crc_property: bool,
 }
 
 impl Pattern {
     pub fn new(common: &Message<'_>) -> Self {
-        let empty = Message { body: &[], properties: &[], ..*common };
+        let empty = Message { body: &[], properties: &[], crc_property: false, ..*common };
         let mut bytes = vec![0; empty.size()];
         empty.encode(&mut bytes, 0, 0);
-        Self { body_at: BODY_AT + common.born_host.len() + common.store_host.len(), bytes }
+        let body_at = BODY_AT + common.born_host.len() + common.store_host.len();
+        Self { bytes, body_at, crc_property: common.crc_property }
     }
 
     pub fn size(&self, inner: &Inner<'_>) -> usize {
-        self.bytes.len() + inner.body.len() + inner.properties.len()
+        self.bytes.len() + inner.body.len() + self.properties_size(inner)
+    }
+
+    pub fn properties_size(&self, inner: &Inner<'_>) -> usize {
+        let separator = separator(self.crc_property, inner.properties.last());
+        inner.properties.len() + separator.len() + if self.crc_property { CRC_PROPERTY } else { 0 }
     }
 
     /// Write the record of a message into `out`, which is exactly `size` bytes long.
@@ -147,7 +205,8 @@ impl Pattern {
         let size = out.len() as i32;
         let (head, tail) = self.bytes.split_at(self.body_at);
         let (topic, _) = tail.split_at(tail.len() - 2);
-        let mut writer = Writer { out };
+        let (out, crc) = out.split_at_mut(out.len() - if self.crc_property { CRC_PROPERTY } else { 0 });
+        let mut writer = Writer { out: &mut *out };
         writer.int(size);
         writer.bytes(&head[4..8]);
         writer.int(body_crc(inner.body));
@@ -159,9 +218,13 @@ impl Pattern {
         writer.int(inner.body.len() as i32);
         writer.bytes(inner.body);
         writer.bytes(topic);
-        writer.short(inner.properties.len() as i16);
+        writer.short(self.properties_size(inner) as i16);
         writer.bytes(inner.properties);
+        writer.bytes(separator(self.crc_property, inner.properties.last()));
         debug_assert!(writer.out.is_empty());
+        if self.crc_property {
+            write_crc(out, crc);
+        }
     }
 }
 
@@ -224,6 +287,23 @@ pub struct Record<'r> {
     pub properties: &'r [u8],
 }
 
+impl Record<'_> {
+    fn passes(&self, crc: Crc) -> bool {
+        match crc {
+            Crc::Ignored => true,
+            Crc::Body => self.body_crc == body_crc(self.body),
+            Crc::Property => match self.bytes.split_last_chunk::<CRC_PROPERTY>() {
+                Some((before, stored)) if self.properties.len() >= CRC_PROPERTY => {
+                    let mut expected = [0; CRC_PROPERTY];
+                    write_crc(before, &mut expected);
+                    *stored == expected
+                }
+                _ => false,
+            },
+        }
+    }
+}
+
 /// Read the record that `data` starts with; None when there is no whole record.
 pub fn decode(data: &[u8]) -> Option<Record<'_>> {
     let size = usize::try_from(int_at(data, 0)?).ok()?;
@@ -283,21 +363,17 @@ pub enum Found<'r> {
 
 /// Read the log at `position`, trusting nothing: a tail that a crash left may look like records of another place. `data`
 /// is the rest of the file.
-pub fn find(data: &[u8], position: u64, check_crc: bool) -> Found<'_> {
-    find_in(data, position, data.len(), check_crc)
+pub fn find(data: &[u8], position: u64, crc: Crc) -> Found<'_> {
+    find_in(data, position, data.len(), crc)
 }
 
 /// The same when `data` may end before the file does, of which there are `rest` bytes from `position` on.
-pub fn find_in(data: &[u8], position: u64, rest: usize, check_crc: bool) -> Found<'_> {
+pub fn find_in(data: &[u8], position: u64, rest: usize, crc: Crc) -> Found<'_> {
     if int_at(data, 4) == Some(MAGIC_BLANK) {
         return if int_at(data, 0) == i32::try_from(rest).ok() { Found::Blank } else { Found::Nothing };
     }
     match decode(data) {
-        Some(record)
-            if record.position == position as i64 && (!check_crc || record.body_crc == body_crc(record.body)) =>
-        {
-            Found::Record(record)
-        }
+        Some(record) if record.position == position as i64 && record.passes(crc) => Found::Record(record),
         _ => Found::Nothing,
     }
 }
@@ -460,6 +536,7 @@ mod tests {
             body: b"hello",
             topic,
             properties,
+            crc_property: false,
         }
     }
 
@@ -478,12 +555,41 @@ mod tests {
             for end in 0..out.len() {
                 assert_eq!(decode(&out[..end]), None);
             }
-            assert!(matches!(find(&out, 4096, true), Found::Record(_)));
-            assert_eq!(find(&out, 4097, true), Found::Nothing);
+            assert!(matches!(find(&out, 4096, Crc::Body), Found::Record(_)));
+            assert_eq!(find(&out, 4097, Crc::Body), Found::Nothing);
             let body_at = out.len() - message.properties_size() - 2 - topic.len() - 2;
             out[body_at - usize::from(topic.len() > 127)] ^= 1;
-            assert_eq!(find(&out, 4096, true), Found::Nothing);
+            assert_eq!(find(&out, 4096, Crc::Body), Found::Nothing);
         }
+    }
+
+    #[test]
+    fn no_flipped_bit_passes_the_crc_of_the_whole_record() {
+        for (given, stored) in [(&b""[..], &b""[..]), (b"k\x01v", b"k\x01v\x02"), (b"k\x01v\x02", b"k\x01v\x02")] {
+            let pieces = [given, b""];
+            let message = Message { crc_property: true, ..message(b"Topic", &[1; 8], &pieces) };
+            let mut out = vec![0; message.size()];
+            message.encode(&mut out, 9, 4096);
+            let (before, property) = out.split_at(out.len() - 20);
+            let digits: String = format!("{:010}", body_crc(before)).chars().rev().collect();
+            assert_eq!(property, [b"__CRC32#\x01", digits.as_bytes(), b"\x02"].concat());
+            let record = decode(&out).unwrap();
+            assert_eq!(record.properties, [stored, property].concat());
+            assert!(matches!(find(&out, 4096, Crc::Property), Found::Record(_)));
+            let mut as_batch = vec![0; out.len()];
+            let inner = Inner { flag: -7, body: b"hello", properties: given };
+            Pattern::new(&message).encode(&inner, &mut as_batch, 9, 4096);
+            assert_eq!(as_batch, out);
+            for bit in 0..out.len() * 8 {
+                let mut damaged = out.clone();
+                damaged[bit / 8] ^= 1 << (bit % 8);
+                assert_eq!(find(&damaged, 4096, Crc::Property), Found::Nothing, "bit {bit}");
+            }
+        }
+        let without = message(b"Topic", &[1; 8], &[b"k\x01v\x02"]);
+        let mut out = vec![0; without.size()];
+        without.encode(&mut out, 9, 4096);
+        assert_eq!(find(&out, 4096, Crc::Property), Found::Nothing);
     }
 
     #[test]

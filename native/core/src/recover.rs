@@ -36,7 +36,7 @@ use crate::{
     error::{value, At, Result},
     mapped_file::{self, allocate, MappedFile},
     queue_files::QueueFiles,
-    record::{self, Found, BLANK_SIZE},
+    record::{self, Crc, Found, BLANK_SIZE},
     state::Config,
 };
 
@@ -66,7 +66,7 @@ pub struct Progress {
     pub total: AtomicU64,
 }
 
-pub fn recover(config: &Config, start: u64, check_crc: bool, progress: &Progress) -> Result<Recovered> {
+pub fn recover(config: &Config, start: u64, crc: Crc, progress: &Progress) -> Result<Recovered> {
     let bases = commit_log::list(&config.commit_log, config.log_file_size)?;
     if !bases.is_empty() && !bases.contains(&start) {
         return value(format!("start {start} is not the first position of a log file"));
@@ -80,7 +80,7 @@ pub fn recover(config: &Config, start: u64, check_crc: bool, progress: &Progress
     if !replay.load()? {
         (from, replay.repaired) = (min, None);
     }
-    let mut scan = Scan::run(config, &bases, (from, start), check_crc, progress, &mut replay)?;
+    let mut scan = Scan::run(config, &bases, (from, start), crc, progress, &mut replay)?;
     replay.write_all()?;
     if let Some(position) = replay.lost.values().min() {
         from = bases.iter().rfind(|&base| base <= position).copied().unwrap_or(min);
@@ -90,7 +90,7 @@ pub fn recover(config: &Config, start: u64, check_crc: bool, progress: &Progress
         again.repaired =
             Some(lost.filter_map(|lost| again.queues.slot_or_new(lost.topic.as_bytes(), lost.id)).collect());
         replay = again;
-        scan = Scan::run(config, &bases, (from, start), check_crc, progress, &mut replay)?;
+        scan = Scan::run(config, &bases, (from, start), crc, progress, &mut replay)?;
         replay.write_all()?;
     }
     let in_use = bases.partition_point(|&base| !scan.ended || base <= scan.last);
@@ -133,7 +133,7 @@ pub fn first_timestamp(directory: &Path, base: u64) -> Result<i64> {
     // Of a torn record the time may be zero, or half a time: so old that recovery would begin behind what it has to check.
     let mut data = vec![0; size + BLANK_SIZE];
     let read = read_full(&file, &mut data).at("read", &path)?;
-    match record::find(&data[..read], base, true) {
+    match record::find(&data[..read], base, Crc::Body) {
         Found::Record(record) if !record::is_torn(&record, size, &data[size..read]) => Ok(record.store_timestamp),
         _ => Ok(-1),
     }
@@ -167,7 +167,7 @@ impl Scan {
         config: &Config,
         bases: &[u64],
         (from, start): (u64, u64),
-        check_crc: bool,
+        crc: Crc,
         progress: &Progress,
         replay: &mut Replay,
     ) -> Result<Self> {
@@ -179,7 +179,7 @@ impl Scan {
             let file = MappedFile::open(&config.commit_log, base, config.log_file_size as usize)?;
             file.read_ahead();
             let read_before = base - from;
-            scan.file(&file, check_crc, |at, record| {
+            scan.file(&file, crc, |at, record| {
                 progress.read.store(read_before + at as u64, Ordering::Relaxed);
                 replay.put(record)
             })?;
@@ -198,13 +198,13 @@ impl Scan {
     fn file(
         &mut self,
         file: &MappedFile,
-        check_crc: bool,
+        crc: Crc,
         mut put: impl FnMut(usize, &record::Record<'_>) -> Result<()>,
     ) -> Result<()> {
         let mut at = 0;
         loop {
             let data = file.read(at);
-            match record::find(data, file.base + at as u64, check_crc) {
+            match record::find(data, file.base + at as u64, crc) {
                 Found::Record(record) if record::is_torn(&record, at + record.size, &data[record.size..]) => {
                     self.ended = true;
                     break;

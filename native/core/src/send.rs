@@ -213,6 +213,7 @@ pub fn store<'a>(
         body,
         topic: send.topic,
         properties: &[],
+        crc_property: config.append_crc_property,
     };
     scratch.unique_key.clear();
     scratch.message_id.clear();

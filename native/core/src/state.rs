@@ -24,7 +24,7 @@ use crate::{
     properties::{self, Keys},
     queue_files::QueueFiles,
     recent_keys::RecentKeys,
-    record::{self, Message, Pattern, TOPIC_MAX},
+    record::{self, Crc, Message, Pattern, TOPIC_MAX},
     recover,
     unique_key::UniqueKeys,
 };
@@ -45,6 +45,7 @@ pub struct Config {
     pub region: String,
     pub trace_on: bool,
     pub cluster: String,
+    pub append_crc_property: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -140,7 +141,9 @@ impl State {
         let pattern = Pattern::new(common);
         let mut size = 0;
         for inner in record::batch(body) {
-            size += pattern.size(&inner.map_err(Error::Value)?);
+            let inner = inner.map_err(Error::Value)?;
+            check_properties_size(pattern.properties_size(&inner))?;
+            size += pattern.size(&inner);
         }
         let Some(slot) = self.queues.slot_or_new(common.topic, common.queue_id) else {
             return value("topic can't name a directory");
@@ -263,12 +266,12 @@ impl Shared {
         Ok(())
     }
 
-    pub fn recover(&self, start: u64, check_crc: bool) -> Result<(u64, u64)> {
+    pub fn recover(&self, start: u64, crc: Crc) -> Result<(u64, u64)> {
         let _io = lock(&self.queue_io);
         if self.state().phase != Phase::Opened {
             return store("recover is only for a store that was just opened");
         }
-        let recovered = recover::recover(&self.config, start, check_crc, &self.recovery)?;
+        let recovered = recover::recover(&self.config, start, crc, &self.recovery)?;
         let mut state = self.state();
         state.log.adopt(recovered.files, recovered.flushed, recovered.end);
         let known = std::mem::replace(&mut state.queues, recovered.queues);
@@ -508,6 +511,14 @@ pub fn check_host(name: &str, host: &[u8]) -> Result<()> {
     value(format!("{name} has {} bytes, and a host has 8 or 20", host.len()))
 }
 
+/// `size` is that of properties as they are stored.
+pub fn check_properties_size(size: usize) -> Result<()> {
+    if size > properties::SIZE_MAX {
+        return value(format!("properties have {size} bytes, over {}", properties::SIZE_MAX));
+    }
+    Ok(())
+}
+
 /// What must hold of a record that Python hands over.
 pub fn check_message(topic: &str, queue_id: i32, properties: &[u8], born_host: &[u8]) -> Result<()> {
     if usable_name(topic.as_bytes()).is_none() {
@@ -516,9 +527,7 @@ pub fn check_message(topic: &str, queue_id: i32, properties: &[u8], born_host: &
     if queue_id < 0 {
         return value(format!("queue_id {queue_id} is negative"));
     }
-    if properties.len() > properties::SIZE_MAX {
-        return value(format!("properties have {} bytes, over {}", properties.len(), properties::SIZE_MAX));
-    }
+    check_properties_size(properties.len())?;
     if record::is_like_torn(properties) {
         return value("properties begin or end in a zero byte or hold 16 in a row, as if torn by a crash");
     }

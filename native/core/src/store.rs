@@ -19,10 +19,11 @@ use crate::{
     error::{Error, Result},
     get::{self, Got, Request, Run},
     pull,
-    record::Message,
+    record::{Crc, Message},
     scrub,
     send::Fixed,
-    state::{check_message, Appended, Config, Shared},
+    state::{check_message, check_properties_size, Appended, Config, Shared},
+    topic_bytes,
 };
 
 /// Runs at least this long are handed out as pieces of the map; shorter ones cost less to copy than to send apart.
@@ -50,7 +51,7 @@ impl std::ops::Deref for Open {
 #[pymethods]
 impl Store {
     #[new]
-    #[pyo3(signature = (commit_log, consume_queue, *, log_file_size, queue_file_size, store_host, max_message_size, region, trace_on, cluster))]
+    #[pyo3(signature = (commit_log, consume_queue, *, log_file_size, queue_file_size, store_host, max_message_size, region, trace_on, cluster, append_crc_property = false))]
     #[allow(clippy::too_many_arguments)]
     fn new(
         commit_log: PathBuf,
@@ -62,6 +63,7 @@ impl Store {
         region: String,
         trace_on: bool,
         cluster: String,
+        append_crc_property: bool,
     ) -> Result<Self> {
         let max_message_size = max_message_size.min(i32::MAX as usize);
         let config = Config {
@@ -74,6 +76,7 @@ impl Store {
             region,
             trace_on,
             cluster,
+            append_crc_property,
         };
         let fixed = Fixed::new(&config);
         Ok(Self { shared: Arc::new(Open { shared: Shared::open(config)?, fixed }) })
@@ -83,8 +86,14 @@ impl Store {
         py.detach(|| self.shared.log_files())
     }
 
-    fn recover(&self, py: Python<'_>, start: u64, check_crc: bool) -> Result<(u64, u64)> {
-        py.detach(|| self.shared.recover(start, check_crc))
+    #[pyo3(signature = (start, check_crc, *, by_property = false))]
+    fn recover(&self, py: Python<'_>, start: u64, check_crc: bool, by_property: bool) -> Result<(u64, u64)> {
+        let crc = match (check_crc, by_property) {
+            (false, _) => Crc::Ignored,
+            (true, false) => Crc::Body,
+            (true, true) => Crc::Property,
+        };
+        py.detach(|| self.shared.recover(start, crc))
     }
 
     #[getter]
@@ -139,7 +148,9 @@ impl Store {
             body,
             topic: topic.as_bytes(),
             properties: &[properties],
+            crc_property: self.shared.config.append_crc_property,
         };
+        check_properties_size(message.properties_size())?;
         let keys = crate::properties::keys(properties);
         let Appended { position, end, queue_offset, watched } = self.shared.state().append(None, &message, &keys)?;
         Ok((position, end - position, queue_offset, watched))
@@ -172,6 +183,7 @@ impl Store {
             body: b"",
             topic: topic.as_bytes(),
             properties: &[],
+            crc_property: self.shared.config.append_crc_property,
         };
         let mut state = self.shared.state();
         let Appended { end, queue_offset, watched, .. } = state.append_batch(&common, body)?;
@@ -227,6 +239,21 @@ impl Store {
     fn delete_files_below(&self, py: Python<'_>, position: u64) -> Result<Vec<String>> {
         let paths = py.detach(|| self.shared.delete_files_below(position))?;
         Ok(paths.iter().map(|path| path.to_string_lossy().into_owned()).collect())
+    }
+
+    fn count_bytes(&self, py: Python<'_>, start: u64, end: u64) -> Result<Vec<(String, u64)>> {
+        let counted = py.detach(|| topic_bytes::count(&self.shared, start, end))?;
+        Ok(counted.into_iter().map(|(topic, bytes)| (topic.to_string(), bytes)).collect())
+    }
+
+    fn raise_min(&self, py: Python<'_>, topic: &str, position: u64) {
+        py.detach(|| topic_bytes::raise_min(&self.shared, topic, position));
+    }
+
+    #[getter]
+    fn lowest_position(&self) -> u64 {
+        let state = self.shared.state();
+        state.queues.lowest_position().unwrap_or(state.log.max())
     }
 
     fn scrub(&self, py: Python<'_>, position: u64, bytes_max: u64) -> Result<(u64, Vec<Told>, u64)> {

@@ -16,7 +16,7 @@ use rustix::fs::{fadvise, Advice};
 use crate::{
     error::{At, Result},
     mapped_file,
-    record::{self, int_at, long_at, Found, Record, BLANK_SIZE, MAGIC_BLANK, MAGIC_V1, MAGIC_V2, SIZE_MIN},
+    record::{self, int_at, long_at, Crc, Found, Record, BLANK_SIZE, MAGIC_BLANK, MAGIC_V1, MAGIC_V2, SIZE_MIN},
     recover::is_zero,
 };
 
@@ -109,7 +109,7 @@ impl Walk {
         while step.next < to.min(end) && !step.ended {
             let rest = (end - step.next) as usize;
             let data = self.window.record(&path, base, step.next, rest)?;
-            match record::find_in(data, step.next, rest, false) {
+            match record::find_in(data, step.next, rest, Crc::Ignored) {
                 Found::Record(record)
                     if record::is_torn(&record, (step.next - base) as usize + record.size, &data[record.size..]) =>
                 {
@@ -191,7 +191,7 @@ impl Walk {
                     position += distance as u64;
                     let rest = (end - position) as usize;
                     let data = self.window.record(path, base, position, rest)?;
-                    if record::find_in(data, position, rest, false) != Found::Nothing {
+                    if record::find_in(data, position, rest, Crc::Ignored) != Found::Nothing {
                         return Ok(Some(position));
                     }
                     position += 1;
@@ -207,7 +207,7 @@ impl Walk {
         let path = mapped_file::path(&self.directory, base);
         let rest = (base + self.file_size - position) as usize;
         let data = self.window.record(&path, base, position, rest).ok()?;
-        match record::find_in(data, position, rest, false) {
+        match record::find_in(data, position, rest, Crc::Ignored) {
             Found::Record(record) => Some(record),
             _ => None,
         }

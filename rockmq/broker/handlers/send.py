@@ -7,6 +7,7 @@ chosen, retry topics, special properties, and everything that is wrong, which ge
 import random
 from collections.abc import Awaitable
 
+from rockmq.base.errors import ProtocolError
 from rockmq.broker.durability import TIMEOUT_REMARK, DurabilityGate
 from rockmq.broker.groups import GroupTable
 from rockmq.broker.replies import after
@@ -136,24 +137,27 @@ class SendHandler:
     ) -> Awaitable[Answer]:
         found = properties.decode((header.properties or "").encode())
         self._refuse_special(found, sys_flag)
-        found.pop(properties.POP_CK, None)
+        for key in (properties.POP_CK, properties.CRC32):
+            found.pop(key, None)
         for key in [key for key in found if key.startswith(properties.TRANSIENT_PREFIX)]:
             del found[key]
         unique_key = found.setdefault(properties.UNIQ_KEY, self._unique_ids.make())
         found |= self._extra
         found[properties.CLUSTER] = self._options.identity.broker_cluster_name
-        text = properties.encode(found)
-        put = self._store.append(
-            header.topic,
-            queue_id,
-            request.body,
-            text,
-            born_host=connection.peer_host,
-            born_timestamp=header.born_timestamp,
-            flag=header.flag,
-            sys_flag=sys_flag,
-            reconsume_times=header.reconsume_times or 0,
-        )
+        try:
+            put = self._store.append(
+                header.topic,
+                queue_id,
+                request.body,
+                properties.encode(found),
+                born_host=connection.peer_host,
+                born_timestamp=header.born_timestamp,
+                flag=header.flag,
+                sys_flag=sys_flag,
+                reconsume_times=header.reconsume_times or 0,
+            )
+        except ProtocolError as error:
+            raise Refusal(ResponseCode.MESSAGE_ILLEGAL, str(error)) from None
         msg_id = ids.offset_id(self._store.store_host, put.position)
         return self._stored(request, header.topic, queue_id, put, msg_id, unique_key)
 

@@ -96,8 +96,20 @@ REFUSED = {
     "properties over their bound": (
         send_fields(i="KEYS\x01" + "k" * 32_700 + "\x02"),
         b"x",
-        ResponseCode.INVALID_PARAMETER,
+        ResponseCode.MESSAGE_ILLEGAL,
         "32767",
+    ),
+    "properties that a crash could have torn": (
+        send_fields(i="a\x01" + "\0" * 16 + "b\x02"),
+        b"x",
+        ResponseCode.MESSAGE_ILLEGAL,
+        "torn",
+    ),
+    "batch over 4 MiB": (
+        send_fields(m="true"),
+        encode_batch([(0, bytes(BODY_MAX), b""), (0, b"two", b"")]),
+        ResponseCode.MESSAGE_ILLEGAL,
+        str(BODY_MAX),
     ),
     "unknown template topic": (send_fields(b="NEW", c="NOTHING"), b"x", ResponseCode.TOPIC_NOT_EXIST, "NOTHING"),
     "inner batch flag": (send_fields(f="128"), b"x", ResponseCode.MESSAGE_ILLEGAL, "inner batch"),

@@ -24,6 +24,15 @@ from rockmq.protocol.message import decode_stored, encode_batch
 from rockmq.remoting.client import RemotingClient
 from tests.unit.broker.conftest import running
 
+NOT_BUILT = [
+    "delayOffset",
+    "consumerFilter",
+    "consumerOrderInfo",
+    "topicQueueMapping",
+    "messageRequestMode",
+    "lmqConsumerOffset",
+]
+"""Documents of Apache's that nobody here reads or writes."""
 SUSPEND = 2
 INLINE = 4
 
@@ -98,6 +107,20 @@ async def test_what_is_sent_is_what_is_pulled(
         assert first.properties["mine"] == "ä✓😀"
         assert (first.tag, first.keys) == ("paid", ["key1"])
         assert first.properties["CLUSTER"] == "DefaultCluster"
+
+
+async def test_what_is_not_for_a_client_to_say_is_said_by_the_broker(broker: Broker, remote: RemotingClient) -> None:
+    """Rows 2.1 and 2.4."""
+    said = {"POP_CK": "1 2", "__CRC32#": "0123456789", "__RMQ.TRANSIENT.x": "1", "CLUSTER": "other", "MSG_REGION": "other"}
+    result = await sent(remote, broker, send_request(b"x", **said, mine="kept"))
+    [message] = decode_stored((await remote.ask(broker.address, pull_request(), 5)).body)
+    assert message.properties == {
+        "mine": "kept",
+        "UNIQ_KEY": result.transaction_id,
+        "CLUSTER": "DefaultCluster",
+        "MSG_REGION": "DefaultRegion",
+        "TRACE_ON": "true",
+    }
 
 
 async def test_batch_is_stored_as_its_messages(broker: Broker, remote: RemotingClient) -> None:
@@ -245,6 +268,31 @@ async def test_everything_is_there_after_a_clean_restart(tmp_path: Path, remote:
         offset = await remote.ask(broker.address, Command(RequestCode.QUERY_CONSUMER_OFFSET, 0, fields=query), 5)
         assert offset.fields["offset"] == "3"
         assert (await sent(remote, broker, send_request(b"next"))).queue_offset == 5
+
+
+async def test_files_of_what_is_not_built_stay_as_they_are(tmp_path: Path, remote: RemotingClient) -> None:
+    """Rows 1.1 and 1.7: what belongs to delays, timers, transactions, pop, static topics or a controller."""
+    names = [
+        *(f"config/{name}.json" for name in NOT_BUILT),
+        *(f"config/{name}" for name in ("delayOffset.json.bak", "timercheck", "timermetrics", "transactionMetrics")),
+        "abort.bak",
+        "batchconsumequeue/B/0/00000000000000000000",
+        "consumequeue_ext/T/0/00000000000000000000",
+        "timerwheel",
+        "timerlog/00000000000000000000",
+        "compaction/position-checkpoint",
+        "epochFileCheckpoint",
+        "brokerIdentity",
+        "kvStore/CURRENT",
+    ]
+    for name in names:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(b"{not for us: " + name.encode())
+    async with running(tmp_path) as broker:
+        assert (await sent(remote, broker, send_request(b"x"))).queue_offset == 0
+    async with running(tmp_path) as broker:
+        assert len(decode_stored((await remote.ask(broker.address, pull_request(), 5)).body)) == 1
+    assert [(tmp_path / name).read_bytes() for name in names] == [b"{not for us: " + name.encode() for name in names]
 
 
 async def test_second_broker_is_kept_out_of_the_store(tmp_path: Path, broker: Broker) -> None:

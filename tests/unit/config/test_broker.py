@@ -86,6 +86,14 @@ def test_values_are_brought_into_shape() -> None:
     assert load(BrokerOptions, {"checkCRCOnRecover": "FALSE"}).store.check_crc_on_recover is False
 
 
+def test_ratios_are_what_the_file_says() -> None:
+    """Row 4.2: Apache would make 90, 85 and 95 of these."""
+    asked = {"diskSpaceWarningLevelRatio": "97", "diskSpaceCleanForciblyRatio": "96", "diskMaxUsedSpaceRatio": "98"}
+    found = load(BrokerOptions, asked).retention
+    ratios = found.disk_space_warning_level_ratio, found.disk_space_clean_forcibly_ratio, found.disk_max_used_space_ratio
+    assert ratios == (97, 96, 98)
+
+
 @pytest.mark.parametrize("host", ["mq.example.com", "10.0.0.1", "fd00::1", "[fd00::1]", "broker-0"])
 def test_hosts_that_can_be_advertised(host: str) -> None:
     assert load(BrokerOptions, {"brokerIP1": host}).identity.broker_ip1 == host

@@ -186,8 +186,8 @@ def test_place_of_an_ended_socket_is_used_again() -> None:
     kept.other.close()
 
 
-def send(one_way: bool = False) -> bytes:
-    fields = {"a": "g", "b": "T", "c": "TBW102", "d": "4", "e": "0", "f": "0", "g": "1", "h": "0", "i": "", "j": "0"}
+def send(one_way: bool = False, properties: str = "") -> bytes:
+    fields = {"a": "g", "b": "T", "c": "TBW102", "d": "4", "e": "0", "f": "0", "g": "1", "h": "0", "i": properties, "j": "0"}
     return model.encode(Header(code=310, opaque=3, flag=2 if one_way else 0, fields=fields), b"body")
 
 
@@ -223,11 +223,11 @@ def test_replies_of_ordinary_sends_leave_at_once(store: _core.Store) -> None:
 
 
 def test_replies_are_held_until_their_messages_are_durable(store: _core.Store) -> None:
-    """And a flush is asked for, even if nobody waits for a reply (store spec, 5.1)."""
+    """And a flush is asked for, even if nobody waits for a reply (store spec, 5.1) or says so by WAIT=false (2.4)."""
     reactor = _core.Reactor(store, 1 << 24, False)
     flusher = _core.Flusher(store, None)
     first, second = pair(reactor), pair(reactor)
-    serve(first, send() * 3)
+    serve(first, send(properties="WAIT\x01false\x02") * 3)
     one = store.max_position
     serve(second, send() + send(one_way=True))
     assert nothing_came(first)

@@ -1,8 +1,10 @@
 """Appending and reading, judged by the model."""
 
+import shutil
 import struct
 import sys
 import threading
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rockmq._core import Slice, Store, StoreError
+from rockmq._core import Slice, Store, StoreError, decode_records
 from tests.support import model
 from tests.support.model import Log, Record
 from tests.unit.core import stores
@@ -367,6 +369,104 @@ def test_the_file_in_use_and_the_next_are_locked_and_no_others(tmp_path: Path) -
     assert locked_kib() == before
 
 
+def vm_flags(file: Path) -> set[str]:
+    """What the kernel knows of the map of a file."""
+    maps = Path("/proc/self/smaps").read_text(encoding="utf-8")
+    _, _, behind = maps.partition(str(file))
+    return set(next(line for line in behind.splitlines() if line.startswith("VmFlags:")).split())
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="flags of maps are read from /proc: needs Linux")
+def test_the_kernel_is_told_whether_to_read_ahead(tmp_path: Path) -> None:
+    """Row 1.2: dataReadAheadEnable; `rr` is madvise(RANDOM)."""
+    store = stores.fresh(tmp_path, log_file_size=8192)
+    for number in range(2):
+        stores.append(store, record(number, body=bytes(8000)))
+    full, current = sorted((tmp_path / "commitlog").iterdir())
+    for read_ahead, sparing, expected in [
+        (True, False, (False, False)),
+        (True, True, (False, True)),
+        (False, False, (True, True)),
+    ]:
+        store.tend_files(read_ahead, sparing, False, False)
+        assert ("rr" in vm_flags(full), "rr" in vm_flags(current)) == expected
+    store.close()
+
+
+def test_a_file_may_be_deleted_under_a_reader(tmp_path: Path) -> None:
+    """Rows 1.2 and 4.2: nothing pins a file, and what was read of it stays as it was."""
+    store = stores.fresh(tmp_path, log_file_size=1 << 16)
+    for number in range(2):
+        stores.append(store, record(number, body=b"%d" % number * 40_000))
+    [held] = store.get("T", 0, 0, 1, 1 << 20, 1 << 40, None)[5]
+    assert isinstance(held, Slice)
+    assert [Path(path).name for path in store.delete_files_below(1 << 16)] == [f"{0:020}"]
+    assert [file.name for file in (tmp_path / "commitlog").iterdir()] == [f"{1 << 16:020}"]
+    stores.append(store, record(2, body=b"2" * 40_000))
+    assert bytes(held).count(b"0") >= 40_000
+    store.close()
+
+
+def sealed(data: bytes) -> bool:
+    """Whether a record ends in the CRC of all that is before it (MessageDecoder.createCrc32)."""
+    digits = f"{zlib.crc32(data[:-20]) & 0x7FFF_FFFF:010}"[::-1].encode()
+    return data.endswith(b"__CRC32#\x01" + digits + b"\x02")
+
+
+def test_records_with_a_crc_of_their_own(tmp_path: Path) -> None:
+    """Row 2.1: `__CRC32#`. Without the property a record isn't whole for who asks for it."""
+    store = stores.opened(tmp_path, append_crc_property=True)
+    store.recover(0, True)
+    stores.append(store, record(0, properties=b"k\x01v"))
+    inner = [(1, b"one", b""), (2, b"two", b"k\x01v")]
+    store.append_batch("T", 0, model.batch(inner), now=1, born_host=PEER, born_timestamp=1)
+    stores.append(store, record(3, topic=LONG))
+    end = store.max_position
+    read = [one for topic in ("T", LONG) for one in records_of(store, topic)]
+    assert [data[:-20].endswith((b"k\x01v\x02", b"\0\x14")) for data in read] == [True] * 4
+    assert all(map(sealed, read))
+    long = b"k\x01".ljust(32_768 - 21, b"v")
+    with pytest.raises(ValueError, match="properties have 32768 bytes, over 32767"):
+        stores.append(store, record(4, properties=long))
+    with pytest.raises(ValueError, match="properties have 32768 bytes, over 32767"):
+        store.append_batch("T", 0, model.batch([(0, b"x", long)]), now=1, born_host=PEER, born_timestamp=1)
+    assert store.max_position == end
+    store.close()
+    again = stores.opened(tmp_path)
+    assert again.recover(0, True, by_property=True) == (end, 4)
+    stores.append(again, record(5))
+    again.close()
+    bare = stores.opened(tmp_path)
+    assert bare.recover(0, True, by_property=True) == (end, 4), "the one without it isn't believed"
+    bare.close()
+
+
+def test_a_damage_outside_the_body_is_found_by_the_crc_of_the_record(tmp_path: Path) -> None:
+    store = stores.opened(tmp_path, append_crc_property=True)
+    store.recover(0, True)
+    for number in range(2):
+        stores.append(store, record(number, properties=b"k\x01v\x02"))
+    first = len(records_of(store, "T")[0])
+    store.close()
+    [file] = (tmp_path / "commitlog").iterdir()
+    damaged = bytearray(file.read_bytes())
+    at = damaged.rindex(b"k\x01v\x02")
+    damaged[at] ^= 1
+    file.write_bytes(damaged)
+    shutil.copytree(tmp_path, tmp_path.with_name("copy"))
+    for path, by_property, end in [(tmp_path, False, (2 * first, 2)), (tmp_path.with_name("copy"), True, (first, 1))]:
+        found = stores.opened(path)
+        assert found.recover(0, True, by_property=by_property) == end
+        found.close()
+
+
+def records_of(store: Store, topic: str) -> list[bytes]:
+    """The stored records of a queue."""
+    data = stores.joined(store.get(topic, 0, 0, 32, 1 << 20, 1 << 40, None)[5])
+    sizes = [one[0] for one in decode_records(data)]
+    return [data[sum(sizes[:number]) :][:size] for number, size in enumerate(sizes)]
+
+
 def test_a_directory_that_cannot_be_used(tmp_path: Path) -> None:
     """Row 1.2: files of other sizes, gaps."""
     (tmp_path / "commitlog").mkdir(parents=True)
@@ -591,3 +691,38 @@ def test_thousands_of_queues_are_forced_and_found_again(tmp_path: Path) -> None:
     again = stores.fresh(tmp_path)
     assert sorted(again.queues()) == sorted((f"T{number}", 0, 0, 1) for number in range(1_100))
     again.close()
+
+
+def test_bytes_are_counted_by_topic_and_minima_raised(tmp_path: Path) -> None:
+    """For retentionBytesPerTopic: from memory, and from files."""
+    store, log = stores.fresh(tmp_path, log_file_size=4096, queue_file_size=20 * 7), Log(4096)
+    for number in range(200):
+        one = record(number, topic="TUV"[number % 7 % 3], queue_id=number % 2, body=bytes(number))
+        log.append(one)
+        stores.append(store, one)
+    for again in range(2):
+        for start, end in [(0, log.end), (0, 1), (4096, 8192), (5000, 20_000), (log.end, log.end + 1)]:
+            expected: dict[str, int] = {}
+            for placed in log.records:
+                if start <= placed.position < end:
+                    expected[placed.topic] = expected.get(placed.topic, 0) + placed.size
+            assert store.count_bytes(start, end) == sorted(expected.items())
+        if not again:
+            store.close()
+            store = stores.opened(tmp_path, log_file_size=4096, queue_file_size=20 * 7)
+            store.recover(0, True)
+    assert store.lowest_position == 0
+    store.raise_min("T", 8192)
+    store.raise_min("nobody's", 8192)
+    for queue_id in range(2):
+        low = next(one.queue_offset for one in log.queue("T", queue_id) if one.position >= 8192)
+        assert store.queue_bounds("T", queue_id) == (low, len(log.queue("T", queue_id)))
+        assert store.queue_bounds("U", queue_id) == (0, len(log.queue("U", queue_id)))
+    assert "T" not in dict(store.count_bytes(0, 8192))
+    assert store.lowest_position < 4096
+    for topic in "UV":
+        store.raise_min(topic, log.end)
+    assert 8192 <= store.lowest_position < 12_288
+    store.raise_min("T", log.end)
+    assert store.lowest_position == log.end
+    store.close()

@@ -72,11 +72,47 @@ async def test_async_flush_shows_at_once_and_forces_by_itself(tmp_path: Path) ->
         assert events.flushed == [stored.end]
 
 
+async def test_queues_and_checkpoint_follow_on_their_intervals(tmp_path: Path) -> None:
+    """Row 1.4: FlushConsumeQueue. What is on disk is what a power cut would leave of the queue."""
+    keys = {"flushIntervalConsumeQueue": "10", "flushConsumeQueueThoroughInterval": "30"}
+    async with opened(tmp_path, **keys) as (store, _):
+        stored = put(store, b"x")
+        store.request_flush()
+        entry = stored.position.to_bytes(8, "big") + (stored.end - stored.position).to_bytes(4, "big") + bytes(8)
+        queue = tmp_path / "consumequeue" / "T" / "0" / f"{0:020}"
+        async with asyncio.timeout(10):
+            while not queue.exists() or queue.read_bytes()[: len(entry)] != entry:
+                await asyncio.sleep(0.01)
+            while Checkpoint.load(tmp_path / "checkpoint").position != stored.end:
+                await asyncio.sleep(0.01)
+        saved = Checkpoint.load(tmp_path / "checkpoint")
+        assert saved.physic == saved.logics == store.store_timestamp("T", 0, 0)
+
+
+async def test_a_crc_of_the_whole_record_is_kept_and_asked_for_as_configured(tmp_path: Path) -> None:
+    """Row 2.1: enabledAppendPropCRC, forceVerifyPropCRC."""
+    keys = {"enabledAppendPropCRC": "true", "forceVerifyPropCRC": "true"}
+    async with opened(tmp_path, **keys) as (store, _):
+        end = put(store, b"with").end
+    async with opened(tmp_path) as (store, _):
+        both = put(store, b"less").end
+    assert both == end + end - 20
+    for settings, expected in (({}, both), (keys, end)):
+        (tmp_path / "abort").write_text("4711")
+        (tmp_path / "checkpoint").unlink()
+        async with opened(tmp_path, **settings) as (store, _):
+            assert store.core.max_position == expected
+
+
 async def test_abort_stands_while_the_store_runs(tmp_path: Path) -> None:
-    """Rows 1.1 and 1.5, pitfall 9.4."""
-    async with opened(tmp_path):
+    """Rows 1.1 and 1.5, pitfall 9.4. The `abort.bak` that Apache may leave says nothing."""
+    (tmp_path / "abort.bak").write_text("4711")
+    async with opened(tmp_path) as (store, _):
+        assert not store._abort.was_there
         assert (tmp_path / "abort").read_text().isdigit()
+        assert (tmp_path / "lock").read_text() == "lock"
     assert not (tmp_path / "abort").exists()
+    assert (tmp_path / "abort.bak").exists()
 
 
 async def test_a_kill_is_noticed_and_the_log_checked_from_the_checkpoint(tmp_path: Path) -> None:

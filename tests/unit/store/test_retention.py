@@ -1,5 +1,6 @@
 """Which log files are deleted, and when. The disk is a stand-in: its use is what a test says."""
 
+import asyncio
 import logging
 import os
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -141,6 +142,24 @@ async def test_a_round_has_a_bound(tmp_path: Path, fake_disk: Disk) -> None:
         for left in (6, 3, 1, 1):
             await retention.clean()
             assert len(names(tmp_path)) == left
+
+
+async def test_a_round_pauses_between_files(tmp_path: Path, fake_disk: Disk) -> None:
+    clock = FakeClock()
+    settings = {"fileReservedTime": "0", "deleteCommitLogFilesInterval": str(2**31 - 1)}
+    async with opened(tmp_path, clock, **settings) as (store, retention):
+        fill(store, 4)
+        at_hour(clock, 4)
+        cleaning = asyncio.create_task(retention.clean())
+        async with asyncio.timeout(10):
+            while len(names(tmp_path)) == 4:
+                await asyncio.sleep(0.01)
+        put(store)
+        assert not cleaning.done()
+        assert names(tmp_path) == [1, 2, 3]
+        cleaning.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await cleaning
 
 
 @pytest.mark.parametrize(("used", "goes"), [(750, False), (751, True)])
@@ -321,3 +340,73 @@ def test_use_is_rounded_up_as_apache_does(tmp_path: Path) -> None:
     found = disk.usage(tmp_path)
     assert 0 < found.used < found.total
     assert found.inodes_free
+
+
+def put_to(store: MessageStore, topic: str, count: int, queue_id: int = 0) -> None:
+    for _ in range(count):
+        store.append(topic, queue_id, BODY, b"", born_host=HOST, born_timestamp=0)
+
+
+async def test_bytes_of_a_topic_are_bounded_file_by_file(tmp_path: Path, fake_disk: Disk) -> None:
+    """Of four messages in a file two are T's, one U's, one the system's."""
+    clock = FakeClock()
+    system = "SCHEDULE_TOPIC_XXXX"
+    size = 91 + len("T") + len(BODY)
+    async with opened(tmp_path, clock, retentionBytesPerTopic=str(5 * size)) as (store, retention):
+        at_hour(clock, 13)
+        for number in range(5):
+            put_to(store, "T", 2, queue_id=number % 2)
+            put_to(store, "U", 1)
+            put_to(store, system, 1)
+            if number == 2:
+                await retention.clean()
+                assert store.bounds("T", 0) == (2, 4), "the first file's are hidden"
+        await retention.clean()
+        assert [store.bounds("T", queue_id) for queue_id in range(2)] == [(4, 6), (2, 4)]
+        assert (store.bounds("U", 0), store.bounds(system, 0)) == ((0, 5), (0, 5))
+        assert store.get("T", 0, 0, 32, 1 << 20, None).next_offset == 4
+        assert names(tmp_path) == [0, 1, 2, 3, 4], "U is within its bound"
+        put_to(store, "U", 4)
+        await retention.clean()
+        assert store.bounds("U", 0) == (4, 9)
+        assert names(tmp_path)[0] == 0, "what waits in a topic of the system is kept"
+        store.delete_queues(system)
+        await retention.clean()
+        assert names(tmp_path) == [3, 4, 5], "nobody keeps anything in the first three"
+        hidden = store.bounds("T", 0), store.bounds("T", 1), store.bounds("U", 0)
+    async with opened(tmp_path, clock, retentionBytesPerTopic=str(5 * size)) as (store, _):
+        assert (store.bounds("T", 0), store.bounds("T", 1), store.bounds("U", 0)) == hidden
+        assert [store.get("U", 0, offset, 1, 1 << 20, None).messages for offset in (3, 4)] == [0, 1]
+
+
+async def test_what_is_hidden_of_a_topic_is_so_after_a_start_and_no_longer_without_the_bound(
+    tmp_path: Path, fake_disk: Disk
+) -> None:
+    clock = FakeClock()
+    async with opened(tmp_path, clock) as (store, _):
+        for _ in range(6):
+            put_to(store, "T", 2)
+            put_to(store, "U", 2)
+        store.core.flush_queues(True)
+    bound = str(4 * (91 + len("T") + len(BODY)))
+    for _ in range(2):
+        async with opened(tmp_path, clock, retentionBytesPerTopic=bound) as (store, _):
+            assert (store.bounds("T", 0), store.bounds("U", 0)) == ((8, 12), (8, 12)), "before anything is served"
+            assert len(names(tmp_path)) == 6
+    async with opened(tmp_path, clock) as (store, _):
+        assert store.bounds("T", 0) == (0, 12)
+
+
+async def test_a_deleted_topic_leaves_nothing_to_its_next_life(tmp_path: Path, fake_disk: Disk) -> None:
+    clock = FakeClock()
+    bound = str(6 * (91 + len("T") + len(BODY)))
+    async with opened(tmp_path, clock, retentionBytesPerTopic=bound) as (store, retention):
+        put_to(store, "U", 1)
+        put_to(store, "T", 5)
+        await retention.clean()
+        store._retention.topic_deleted("T")
+        retention.topic_deleted("T")
+        store.delete_queues("T")
+        put_to(store, "T", 5)
+        await retention.clean()
+        assert store.bounds("T", 0) == (0, 5)

@@ -20,7 +20,7 @@ use crate::{
     index_file::{Header, IndexFile, Layout, Wanted},
     mapped_file,
     queue_files::QueueFiles,
-    record::{self, Found, MAGIC_BLANK},
+    record::{self, Crc, Found, MAGIC_BLANK},
     recover,
     state::{Config, Shared},
     walk::{Faults, Walk, WINDOW},
@@ -57,6 +57,7 @@ impl Scratch {
             region: "R".to_owned(),
             trace_on: true,
             cluster: "C".to_owned(),
+            append_crc_property: false,
         }
     }
 }
@@ -123,7 +124,7 @@ fn end_of(log: &[u8]) -> (u64, u64) {
     let (mut at, mut records) = (0, 0);
     while at < log.len() {
         let file = &log[at..(at / LOG_FILE + 1) * LOG_FILE];
-        match record::find(file, at as u64, true) {
+        match record::find(file, at as u64, Crc::Body) {
             Found::Record(record) if !record::is_torn(&record, at % LOG_FILE + record.size, &file[record.size..]) => {
                 at += record.size;
                 records += 1;
@@ -151,7 +152,7 @@ fn stores_are_recovered_to_what_is_whole() {
         let shared = super::within(OVERHEAD, || {
             let shared = Shared::open(config).unwrap();
             assert_eq!(shared.log_files().unwrap().len(), LOG_FILES);
-            assert_eq!(shared.recover(0, true).unwrap(), expected);
+            assert_eq!(shared.recover(0, Crc::Body).unwrap(), expected);
             shared
         });
         entries_lead_to_records(&shared);
@@ -165,7 +166,7 @@ fn stores_are_recovered_to_what_is_whole() {
         let whole = end_of(&log[..log.len().min(LOG_FILES * LOG_FILE)]);
         assert!(whole == expected || ends_in_zero(&log, expected.0));
         let again = Shared::open(scratch.config()).unwrap();
-        assert_eq!(again.recover(0, true).unwrap(), whole);
+        assert_eq!(again.recover(0, Crc::Body).unwrap(), whole);
         again.close().unwrap();
         assert!(whole != expected || left == stored());
     });
@@ -325,7 +326,7 @@ fn chains_end(mut file: IndexFile) {
 /// The index of a store takes the file up or throws it away, and goes on to the end of the log.
 fn follows_the_log(config: Config, directory: &Path) {
     let shared = Shared::open(config).unwrap();
-    let (end, _) = shared.recover(0, true).unwrap();
+    let (end, _) = shared.recover(0, Crc::Body).unwrap();
     super::within(OVERHEAD, || {
         let mut files = Files::open(directory.to_owned(), INDEX, None, &shared).unwrap();
         files.catch_up(&shared, end, u64::MAX, "20260101000000000").unwrap();

@@ -3,7 +3,7 @@
 use proptest::{collection::vec, prelude::*};
 
 use super::{damaged, inputs};
-use crate::record::{self, Found, Message, BORN_V6, MAGIC_BLANK, MAGIC_V2, STORE_V6, TOPIC_V1_MAX};
+use crate::record::{self, Crc, Found, Message, BORN_V6, MAGIC_BLANK, MAGIC_V2, STORE_V6, TOPIC_V1_MAX};
 
 #[derive(Debug, Clone)]
 pub struct Fields {
@@ -14,6 +14,7 @@ pub struct Fields {
     hosts: (bool, bool),
     sys_flag: i32,
     times: (i64, i64),
+    crc_property: bool,
 }
 
 impl Fields {
@@ -33,6 +34,7 @@ impl Fields {
             body: &self.body,
             topic: self.topic.as_bytes(),
             properties: &properties,
+            crc_property: self.crc_property,
         };
         let mut out = vec![0; message.size()];
         message.encode(&mut out, queue_offset, position);
@@ -45,8 +47,9 @@ pub fn record() -> impl Strategy<Value = Fields> {
     let properties = prop_oneof![Just(""), Just("TAGS\u{1}a\u{2}KEYS\u{1}k l\u{2}"), Just("UNIQ_KEY\u{1}U\u{2}x")];
     let times = (any::<i64>(), 1_700_000_000_000..1_700_000_100_000i64);
     let sys_flag = prop_oneof![3 => Just(0), 1 => any::<i32>()];
-    (topic, 0..2i32, properties, vec(any::<u8>(), 0..40), any::<(bool, bool)>(), sys_flag, times).prop_map(
-        |(topic, queue_id, properties, body, hosts, sys_flag, times)| Fields {
+    let crc_property = any::<bool>();
+    (topic, 0..2i32, properties, vec(any::<u8>(), 0..40), any::<(bool, bool)>(), sys_flag, times, crc_property)
+        .prop_map(|(topic, queue_id, properties, body, hosts, sys_flag, times, crc_property)| Fields {
             topic,
             queue_id,
             properties: properties.as_bytes().to_vec(),
@@ -54,8 +57,8 @@ pub fn record() -> impl Strategy<Value = Fields> {
             hosts,
             sys_flag,
             times,
-        },
-    )
+            crc_property,
+        })
 }
 
 #[test]
@@ -78,14 +81,19 @@ fn read_all(data: &[u8]) {
             let is_blank = record::int_at(rest, 4) == Some(MAGIC_BLANK)
                 && record::int_at(rest, 0) == i32::try_from(rest.len()).ok();
             let expected = if is_blank { Found::Blank } else { Found::Nothing };
-            assert!(record::find(rest, at as u64, false) == expected);
+            assert!(record::find(rest, at as u64, Crc::Ignored) == expected);
             return;
         };
         assert!(rest.len() >= record.size && record.bytes.len() == record.size);
         let is_here = record.position == at as i64;
-        assert!((record::find(rest, at as u64, false) == Found::Record(record)) == is_here);
+        assert!((record::find(rest, at as u64, Crc::Ignored) == Found::Record(record)) == is_here);
         let is_right = is_here && record.body_crc == record::body_crc(record.body);
-        assert!((record::find(rest, at as u64, true) == Found::Record(record)) == is_right);
+        assert!((record::find(rest, at as u64, Crc::Body) == Found::Record(record)) == is_right);
+        if record::find(rest, at as u64, Crc::Property) == Found::Record(record) {
+            let (before, property) = record.bytes.split_at(record.size - 20);
+            let digits = property[9..19].iter().rev().fold(0, |crc, digit| crc * 10 + i64::from(digit - b'0'));
+            assert!(is_here && property.starts_with(b"__CRC32#") && digits == i64::from(record::body_crc(before)));
+        }
         assert!(record::is_record(rest, record.size, record.position as u64));
         assert_eq!(record::store_timestamp(rest), Some(record.store_timestamp));
         if record.properties.ends_with(&[0]) {
@@ -119,6 +127,7 @@ fn again(record: &record::Record<'_>) {
         body: record.body,
         topic: record.topic,
         properties: &properties,
+        crc_property: false,
     };
     assert_eq!(message.size(), record.size);
     let mut out = [0; 1024];
