@@ -20,7 +20,7 @@ use crate::{
     mapped_file::sync_directory,
     queue_files::QueueFiles,
     record::Record,
-    recover::Replay,
+    replay::Replay,
     walk::{Faults, Walk, WINDOW},
 };
 
@@ -99,7 +99,7 @@ impl Rebuild {
         let old = QueueFiles { root: queues, file_size: queue_file_size };
         let files = QueueFiles { root: new_queues.clone(), file_size: queue_file_size };
         let walk = Walk::new(commit_log, log_file_size, WINDOW, true);
-        let work = Work { walk, replay: Replay::new(files, 0, Some(old)), index, queue_root: new_queues };
+        let work = Work { walk, replay: Replay::new(files, (0, 0), Some(old)), index, queue_root: new_queues };
         Ok(Self { work: Mutex::new(work) })
     }
 
@@ -122,8 +122,7 @@ impl Rebuild {
             let mut work = lock(&self.work);
             let Work { replay, index, queue_root, .. } = &mut *work;
             replay.finish(log_min)?;
-            let forcing = replay.queues.take_unforced();
-            replay.queues.files.force(&forcing)?;
+            replay.queues.force()?;
             sync_directory(queue_root)?;
             if let Some(index) = index {
                 index.finish()?;

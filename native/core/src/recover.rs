@@ -7,18 +7,13 @@
 //!
 //! The scan begins earlier where queues have lost what they had: all of their files, or entries between those they have and
 //! those the scan finds. Below `start` the log isn't judged: nothing there is cut off, whatever it holds.
-//!
-//! Of a queue, entries that point below `start` are trusted. All others follow the scan: each record is put at its own
-//! queue offset, in log order, and the queue ends behind the last one put. An entry that is there already stays as it
-//! is, tags code included; Apache keeps delivery times and extension addresses in that field. A hole that no record fills
-//! gets pre-blank entries.
 
 use std::{
-    collections::{HashMap, HashSet, VecDeque},
+    collections::VecDeque,
     fs::{self, File, OpenOptions},
     io,
     os::unix::fs::FileExt,
-    path::{Path, PathBuf},
+    path::Path,
     sync::{
         atomic::{AtomicU64, Ordering},
         Arc,
@@ -31,25 +26,19 @@ use rustix::{
 };
 
 use crate::{
-    check_queues::{entry_of, tags_fit},
     commit_log,
-    consume_queue::{Entry, Queue, Queues, PENDING_MAX, UNIT},
-    error::{store, value, At, Result},
+    consume_queue::Queues,
+    error::{store, value, At, Error, Result},
     mapped_file::{self, allocate, MappedFile},
     queue_files::QueueFiles,
     record::{self, Found, BLANK_SIZE},
+    replay::Replay,
     state::Config,
     walk::{Faults, Walk, WINDOW},
 };
 
-/// Bytes of entries held for all queues before they are put into files.
-const RUNS_MAX: usize = 64 << 20;
-/// Bytes read at a time where a file is searched.
-const BLOCK: usize = 4096 / UNIT * UNIT;
 /// Bytes looked at, or written, at a time where a file is to be zero.
 const ZEROS: usize = 64 << 10;
-/// Indexes over this have no place in a file.
-pub const INDEX_MAX: i64 = i64::MAX / (4 * UNIT as i64);
 
 pub struct Recovered {
     pub files: VecDeque<Arc<MappedFile>>,
@@ -74,21 +63,19 @@ pub fn recover(config: &Config, start: u64, check_crc: bool, progress: &Progress
     let min = bases.first().copied().unwrap_or(0);
     check_start(config, &bases, start)?;
     let files = || QueueFiles { root: config.consume_queue.clone(), file_size: config.queue_file_size };
-    let mut replay = Replay::new(files(), start, None);
-    replay.log_min = min;
+    let mut replay = Replay::new(files(), (start, min), None);
     let mut from = start;
     if !replay.load()? {
-        (from, replay.repaired) = (min, None);
+        from = min;
+        replay.repair_all();
     }
     let mut scan = Scan::run(config, &bases, (from, start), check_crc, progress, &mut replay)?;
     replay.write_all()?;
-    if let Some(position) = replay.lost.values().min() {
-        from = bases.iter().rfind(|&base| base <= position).copied().unwrap_or(min);
-        let mut again = Replay::new(files(), start, None);
+    if let Some(position) = replay.lost_from() {
+        from = bases.iter().rfind(|&&base| base <= position).copied().unwrap_or(min);
+        let mut again = Replay::new(files(), (start, min), None);
         again.load()?;
-        let lost = replay.lost.keys().filter_map(|&slot| replay.queues.queue(slot));
-        again.repaired =
-            Some(lost.filter_map(|lost| again.queues.slot_or_new(lost.topic.as_bytes(), lost.id)).collect());
+        again.repair_lost_of(&replay);
         replay = again;
         scan = Scan::run(config, &bases, (from, start), check_crc, progress, &mut replay)?;
         replay.write_all()?;
@@ -110,6 +97,10 @@ pub fn recover(config: &Config, start: u64, check_crc: bool, progress: &Progress
     }
     mapped_file::sync_directory(&config.commit_log)?;
     replay.finish(min)?;
+    if from < start {
+        // For the next recovery they are where they belong, however this one ends.
+        replay.queues.force().map_err(Error::of_sync)?;
+    }
     Ok(Recovered {
         files,
         queues: replay.queues,
@@ -176,25 +167,25 @@ pub fn first_timestamp(directory: &Path, base: u64) -> Result<i64> {
     let path = mapped_file::path(directory, base);
     let file = File::open(&path).at("open", &path)?;
     let mut head = [0; 128];
-    let read = read_full(&file, &mut head).at("read", &path)?;
+    let read = read_full(&file, &mut head, 0).at("read", &path)?;
     let size = record::int_at(&head, 0).filter(|&size| size > 0).unwrap_or(0) as usize;
     if !record::is_record(&head[..read], size, base) || size as u64 > file.metadata().at("look at", &path)?.len() {
         return Ok(-1);
     }
     // Of a torn record the time may be zero, or half a time: so old that recovery would begin behind what it has to check.
     let mut data = vec![0; size + BLANK_SIZE];
-    let read = read_full(&file, &mut data).at("read", &path)?;
+    let read = read_full(&file, &mut data, 0).at("read", &path)?;
     match record::find(&data[..read], base, true) {
         Found::Record(record) if !record::is_torn(&record, size, &data[size..read]) => Ok(record.store_timestamp),
         _ => Ok(-1),
     }
 }
 
-/// Read from the file's beginning, as much as there is.
-fn read_full(file: &File, bytes: &mut [u8]) -> io::Result<usize> {
+/// Read from `at` on, as much as there is.
+pub fn read_full(file: &File, bytes: &mut [u8], at: u64) -> io::Result<usize> {
     let mut read = 0;
     while read < bytes.len() {
-        match file.read_at(&mut bytes[read..], read as u64)? {
+        match file.read_at(&mut bytes[read..], at + read as u64)? {
             0 => break,
             size => read += size,
         }
@@ -296,7 +287,7 @@ fn end_file(config: &Config, base: u64, end: u64) -> Result<MappedFile> {
 
 /// Make everything from `from` on zero; whether it wasn't. A hole does that without writing; shortening the file and
 /// extending it again would too, but a crash in between leaves a file of a length that keeps the store from opening.
-fn wipe(file: &File, from: u64, size: u64) -> io::Result<bool> {
+pub fn wipe(file: &File, from: u64, size: u64) -> io::Result<bool> {
     if is_zero(file, from, size)? {
         return Ok(false);
     }
@@ -335,360 +326,4 @@ pub fn is_zero(file: &File, from: u64, size: u64) -> io::Result<bool> {
         block.resize(ZEROS, 0);
     }
     Ok(true)
-}
-
-/// Entries of one queue, in a row, that the scan has found and no file was asked about yet.
-struct Run {
-    start: u64,
-    entries: Vec<u8>,
-}
-
-pub struct Replay {
-    pub queues: Queues,
-    start: u64,
-    /// Where the log begins; what it has below `start` isn't replayed, but for `repaired`.
-    log_min: u64,
-    /// Other files, whose tags codes are taken over where they fit.
-    old: Option<QueueFiles>,
-    /// By slot of the queue.
-    runs: Vec<Option<Run>>,
-    runs_size: usize,
-    /// Of queues that lack entries below `start`, by slot: where in the log the first of them may lead.
-    lost: HashMap<usize, u64>,
-    /// Slots of the queues that are made again from what is below `start` too; None for all.
-    repaired: Option<HashSet<usize>>,
-}
-
-impl Replay {
-    pub fn new(files: QueueFiles, start: u64, old: Option<QueueFiles>) -> Self {
-        let (runs, lost, repaired) = (Vec::new(), HashMap::new(), Some(HashSet::new()));
-        Self { queues: Queues::new(files), start, log_min: start, old, runs, runs_size: 0, lost, repaired }
-    }
-
-    /// Take up the queues on disk, each up to its first entry at or above `start`; whether there are any.
-    fn load(&mut self) -> Result<bool> {
-        let root = self.queues.files.root.clone();
-        for (topic, topic_path) in directories(&root)? {
-            for (id, path) in directories(&topic_path)? {
-                let Ok(id) = id.parse::<u32>().map(|id| id as i32) else { continue };
-                if id >= 0 && self.queues.files.directory(&topic, id) == path {
-                    self.load_queue(&topic, id, &path)?;
-                }
-            }
-        }
-        Ok(self.queues.iter().next().is_some())
-    }
-
-    fn is_repaired(&self, slot: usize) -> bool {
-        self.repaired.as_ref().is_none_or(|slots| slots.contains(&slot))
-    }
-
-    /// Whether a queue lacks entries before `index` that an earlier scan would find, and from where in the log on.
-    fn lost_before(&self, slot: usize, queue: &Queue, index: u64) -> Option<u64> {
-        if self.start <= self.log_min || index <= queue.next || self.is_repaired(slot) {
-            return None;
-        }
-        if !queue.exists {
-            // A topic without a directory was deleted.
-            return self.queues.files.root.join(&*queue.topic).is_dir().then_some(self.log_min);
-        }
-        let last = queue.next.checked_sub(1).and_then(|last| self.queues.entry(queue, last));
-        let position = last.filter(|last| last.is_real()).map_or(self.log_min, |last| last.position as u64);
-        (position < self.start).then_some(position)
-    }
-
-    fn load_queue(&mut self, topic: &str, id: i32, path: &Path) -> Result<()> {
-        let bases = self.queues.files.list(path)?;
-        let size = self.queues.files.file_size;
-        // Files behind a gap are what counts, as the newest are there.
-        let first = bases.windows(2).rposition(|pair| pair[0] + size != pair[1]).map_or(0, |gap| gap + 1);
-        let Some(&first_base) = bases.get(first) else { return Ok(()) };
-        let per_file = size / UNIT as u64;
-        let (mut end, mut last) = (first_base / UNIT as u64, None);
-        for &base in bases[first..].iter().rev() {
-            let (used, entry) = used_entries(&mapped_file::path(path, base), per_file)?;
-            if used > 0 {
-                (end, last) = (base / UNIT as u64 + used, entry);
-                break;
-            }
-        }
-        let Some(slot) = self.queues.slot_or_new(topic.as_bytes(), id) else { return Ok(()) };
-        let Some(queue) = self.queues.queue_mut(slot) else { return Ok(()) };
-        (queue.exists, queue.min, queue.next, queue.written) = (true, first_base / UNIT as u64, end, end);
-        let Some(queue) = self.queues.queue(slot) else { return Ok(()) };
-        let is_trusted = |entry: Entry| !entry.is_real() || (entry.position as u64) < self.start;
-        if last.is_some_and(|last| !is_trusted(last)) {
-            end = self.queues.search(queue, is_trusted);
-        }
-        // Where a power cut has left holes among the entries behind `start`, and torn ones, which may lead anywhere, the search
-        // may have ended at any of them. A whole entry leads behind the one before it.
-        let entry = |index: u64| self.queues.entry(queue, index);
-        let is_last = |index: u64| {
-            entry(index).is_some_and(|last| {
-                let before = index.checked_sub(1).filter(|&before| before >= queue.min).and_then(entry);
-                let is_behind = |before: Entry| !before.is_real() || before.position < last.position;
-                last.is_used() && is_trusted(last) && (!last.is_real() || before.is_none_or(is_behind))
-            })
-        };
-        while end > queue.min && !is_last(end - 1) {
-            end -= 1;
-        }
-        self.set_end(slot, end);
-        Ok(())
-    }
-
-    fn set_end(&mut self, slot: usize, end: u64) {
-        if let Some(queue) = self.queues.queue_mut(slot) {
-            (queue.next, queue.written) = (end, end);
-        }
-    }
-
-    /// Put a record into its queue, or rather into the run of entries that will be.
-    pub fn put(&mut self, record: &record::Record<'_>) -> Result<()> {
-        let Some((index, entry)) = entry_of(record) else { return Ok(()) };
-        let Some(slot) = self.queues.slot_or_new(record.topic, record.queue_id) else { return Ok(()) };
-        if (record.position as u64) < self.start && !self.is_repaired(slot) {
-            return Ok(());
-        }
-        if self.runs.len() <= slot {
-            self.runs.resize_with(slot + 1, || None);
-        }
-        let follows = |run: &Run| run.start + (run.entries.len() / UNIT) as u64 == index;
-        if self.runs[slot].as_ref().is_some_and(|run| !follows(run) || run.entries.len() >= PENDING_MAX) {
-            self.write(slot)?;
-        }
-        let run = self.runs[slot].get_or_insert_with(|| Run { start: index, entries: Vec::new() });
-        run.entries.extend_from_slice(&entry.bytes());
-        self.runs_size += UNIT;
-        if self.runs_size > RUNS_MAX {
-            self.write_all()?;
-        }
-        Ok(())
-    }
-
-    fn write_all(&mut self) -> Result<()> {
-        (0..self.runs.len()).try_for_each(|slot| self.write(slot))
-    }
-
-    /// Bring a run to its file.
-    fn write(&mut self, slot: usize) -> Result<()> {
-        let (Some(mut run), Some(queue)) = (self.runs[slot].take(), self.queues.queue(slot)) else { return Ok(()) };
-        self.runs_size -= run.entries.len();
-        if let Some(position) = self.lost_before(slot, queue, run.start) {
-            self.lost.insert(slot, position);
-            return Ok(());
-        }
-        // What there was of an earlier life of the topic isn't missed.
-        self.lost.remove(&slot);
-        if let Some(old) = &self.old {
-            take_over_tags(old, &queue.topic, queue.id, &mut run);
-        }
-        let files = Arc::clone(&self.queues.files);
-        let per_file = files.file_size / UNIT as u64;
-        let (topic, id) = (Arc::clone(&queue.topic), queue.id);
-        let file_start = run.start - run.start % per_file;
-        let (mut first, mut filled) = (queue.min, run.start);
-        // A queue without files, one whose files are too far behind to fill the gap, or one whose first file is gone:
-        // in each case the run's file begins with entries that were never there.
-        let apart = !queue.exists || run.start > queue.next.saturating_add(per_file) || run.start < first;
-        if apart {
-            if run.start >= first && queue.exists {
-                files.delete_all(&topic, id)?;
-            }
-            if !queue.exists || run.start >= first {
-                first = file_start;
-            }
-            first = first.min(file_start);
-            self.fill(&files, (&topic, id), file_start, run.start)?;
-        } else if run.start > queue.next {
-            filled = queue.next;
-            self.fill(&files, (&topic, id), queue.next, run.start)?;
-        }
-        merge(&files, &topic, id, run.start, &run.entries)?;
-        let end = run.start + (run.entries.len() / UNIT) as u64;
-        self.set_end(slot, end);
-        if let Some(queue) = self.queues.queue_mut(slot) {
-            (queue.exists, queue.min) = (true, first);
-        }
-        // What was there already may be so in the page cache only, the name of its file too, which a kill leaves. From the
-        // beginning of the file on, because that is what makes names be forced.
-        self.queues.set_unforced(slot, filled.min(file_start) / per_file * per_file);
-        Ok(())
-    }
-
-    /// Give the holes among the entries from..to pre-blank entries.
-    fn fill(&self, files: &QueueFiles, (topic, id): (&str, i32), from: u64, to: u64) -> Result<()> {
-        let blanks = Entry::BLANK.bytes().repeat((to - from) as usize);
-        change(files, topic, id, from, &blanks, |old, _| {
-            old.is_used() && (!old.is_real() || (old.position as u64) < self.start)
-        })
-    }
-
-    /// The scan has ended: end the queues where it says, on disk too, and find where they begin.
-    pub fn finish(&mut self, log_min: u64) -> Result<()> {
-        self.write_all()?;
-        let files = Arc::clone(&self.queues.files);
-        for slot in self.queues.slots() {
-            let Some(queue) = self.queues.queue(slot).filter(|queue| queue.exists) else { continue };
-            let (topic, id, next) = (Arc::clone(&queue.topic), queue.id, queue.next);
-            if next == 0 {
-                files.delete_all(&topic, id)?;
-                if let Some(queue) = self.queues.queue_mut(slot) {
-                    queue.exists = false;
-                }
-                continue;
-            }
-            end_queue(&files, &topic, id, next)?;
-            let last = self.queues.entry(queue, next - 1).filter(|entry| entry.is_real());
-            let is_below = |entry: Entry| !entry.is_real() || (entry.position as u64) < log_min;
-            let first = self.queues.entry(queue, queue.min);
-            let min = if first.is_some_and(|first| !is_below(first)) {
-                queue.min
-            } else {
-                self.queues.search(queue, is_below)
-            };
-            let min_position = self.queues.entry(queue, min).map_or(log_min, |entry| entry.position as u64);
-            if let Some(queue) = self.queues.queue_mut(slot) {
-                (queue.min, queue.min_position) = (min, min_position);
-                queue.last_end = last.map_or(0, Entry::end);
-            }
-        }
-        Ok(())
-    }
-}
-
-/// Apache keeps delivery times and extension addresses in tags codes, which the log doesn't tell.
-fn take_over_tags(old: &QueueFiles, topic: &str, id: i32, run: &mut Run) {
-    let mut place = 0;
-    while place < run.entries.len() {
-        let (index, wanted) = (run.start + (place / UNIT) as u64, (run.entries.len() - place) / UNIT);
-        // What can't be read has nothing to take over.
-        let found = old.read(topic, id, index, wanted as u64).unwrap_or_default();
-        let covered = found.len().max(UNIT).min(run.entries.len() - place);
-        for (new, old) in run.entries[place..place + covered].chunks_exact_mut(UNIT).zip(found.chunks_exact(UNIT)) {
-            if let (Some(expected), Some(found)) = (Entry::read(new), Entry::read(old)) {
-                let is_same = (found.position, found.size) == (expected.position, expected.size);
-                if is_same && tags_fit(topic, found.tags, expected.tags) {
-                    new.copy_from_slice(old);
-                }
-            }
-        }
-        place += covered;
-    }
-}
-
-/// Write the entries that aren't there yet.
-fn merge(files: &QueueFiles, topic: &str, id: i32, start: u64, entries: &[u8]) -> Result<()> {
-    change(files, topic, id, start, entries, |old, new| (old.position, old.size) == (new.position, new.size))
-}
-
-fn change(
-    files: &QueueFiles,
-    topic: &str,
-    id: i32,
-    start: u64,
-    entries: &[u8],
-    keep: impl Fn(Entry, Entry) -> bool,
-) -> Result<()> {
-    let mut merged = entries.to_vec();
-    let mut changed = None;
-    let mut at = start;
-    while at < start + (entries.len() / UNIT) as u64 {
-        let place = (at - start) as usize * UNIT;
-        let wanted = (entries.len() - place) / UNIT;
-        let in_file = files.file_size / UNIT as u64 - at % (files.file_size / UNIT as u64);
-        let directory = files.directory(topic, id);
-        let old = files.read(topic, id, at, wanted as u64).at("read a queue in", &directory)?;
-        let covered = (wanted as u64).min(in_file) as usize;
-        for number in 0..covered {
-            let place = place + number * UNIT;
-            let new = Entry::read(&merged[place..]);
-            match (old.get(number * UNIT..).and_then(Entry::read), new) {
-                (Some(old), Some(new)) if keep(old, new) => merged[place..place + UNIT].copy_from_slice(&old.bytes()),
-                _ => changed = changed.or(Some(at + number as u64)),
-            }
-        }
-        at += covered as u64;
-    }
-    changed.map_or(Ok(()), |first| files.write(topic, id, first, &merged[(first - start) as usize * UNIT..]))
-}
-
-/// Zero the entries from `next` on and delete the files behind, the last one first, for good: once the checkpoint has gone
-/// on, a queue is believed what it says of the log before.
-fn end_queue(files: &QueueFiles, topic: &str, id: i32, next: u64) -> Result<()> {
-    let directory = files.directory(topic, id);
-    let end = next * UNIT as u64;
-    let mut deleted = false;
-    for &base in files.list(&directory)?.iter().rev() {
-        let path = mapped_file::path(&directory, base);
-        if base > end {
-            fs::remove_file(&path).at("delete", &path)?;
-            deleted = true;
-        } else if base + files.file_size > end {
-            let file = OpenOptions::new().read(true).write(true).open(&path).at("open", &path)?;
-            if wipe(&file, end - base, files.file_size).at("wipe the end of", &path)? {
-                file.sync_data().at("sync", &path)?;
-            }
-        }
-    }
-    if deleted {
-        mapped_file::sync_directory(&directory)?;
-    }
-    Ok(())
-}
-
-/// How many entries at the start of a queue file are used, and the last of them.
-fn used_entries(path: &PathBuf, per_file: u64) -> Result<(u64, Option<Entry>)> {
-    let last_of = |block: &[u8], used: usize| Entry::read(block.get(used.checked_sub(1)? * UNIT..)?);
-    let file = File::open(path).at("open", path)?;
-    let mut block = vec![0; BLOCK];
-    // Most queues are short: their end is in the first block.
-    let mut read = read_block(&file, &mut block, 0).at("read", path)?;
-    if let Some(used) = first_unused(&block[..read]) {
-        return Ok((used as u64, last_of(&block, used)));
-    }
-    let per_block = (BLOCK / UNIT) as u64;
-    let (mut low, mut high) = (1, per_file.div_ceil(per_block));
-    while low < high {
-        let middle = low + (high - low) / 2;
-        read = read_block(&file, &mut block[..UNIT], middle * BLOCK as u64).at("read", path)?;
-        if first_unused(&block[..read]).is_none() && read == UNIT {
-            low = middle + 1;
-        } else {
-            high = middle;
-        }
-    }
-    // Block `low` is the first that doesn't start with a used entry: the end is in the one before, or at its end.
-    let last = low - 1;
-    read = read_block(&file, &mut block, last * BLOCK as u64).at("read", path)?;
-    let used = first_unused(&block[..read]).unwrap_or(read / UNIT);
-    let used = used.min((per_file - last * per_block) as usize);
-    Ok((last * per_block + used as u64, last_of(&block, used)))
-}
-
-fn read_block(file: &File, block: &mut [u8], at: u64) -> io::Result<usize> {
-    let mut read = 0;
-    while read < block.len() {
-        match file.read_at(&mut block[read..], at + read as u64)? {
-            0 => break,
-            size => read += size,
-        }
-    }
-    Ok(read / UNIT * UNIT)
-}
-
-fn first_unused(block: &[u8]) -> Option<usize> {
-    block.chunks_exact(UNIT).position(|entry| !Entry::read(entry).is_some_and(Entry::is_used))
-}
-
-/// Directories inside `path` with readable names; a missing `path` has none.
-pub fn directories(path: &Path) -> Result<Vec<(String, PathBuf)>> {
-    let mut found = Vec::new();
-    for entry in fs::read_dir(path).at("list", path)? {
-        let entry = entry.at("list", path)?;
-        if let Some(name) = entry.file_name().to_str().filter(|_| entry.file_type().is_ok_and(|kind| kind.is_dir())) {
-            found.push((name.to_owned(), entry.path()));
-        }
-    }
-    Ok(found)
 }

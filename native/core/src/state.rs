@@ -14,7 +14,7 @@ use std::{
 
 use crate::{
     commit_log::CommitLog,
-    consume_queue::{usable_name, Entry, Job, Ordinary, Queues, UNIT},
+    consume_queue::{usable_name, Entry, Job, Ordinary, Queues, FORCED_APART_MAX, UNIT},
     error::{store, value, At, Error, Result},
     flusher::Signal,
     mapped_file::{create_directory, sync_directory, MappedFile},
@@ -28,9 +28,6 @@ use crate::{
 
 /// Queues whose entries are written between two looks at the state.
 const JOBS_MAX: usize = 32;
-/// Queues that are forced file by file. Each costs the disk up to three flushes of its cache, of file and directories, so
-/// that 400,000 new queues would take it half an hour; over this the whole file system is forced, in some seconds.
-const FORCED_APART_MAX: usize = 1000;
 
 pub struct Config {
     pub commit_log: PathBuf,
