@@ -562,7 +562,7 @@ def test_a_far_offset_costs_no_more_than_a_file(tmp_path: Path) -> None:
 def test_a_damaged_queue_offset_costs_one_message(
     tmp_path: Path, flushed: int, start_file: int, offset: int, place: str
 ) -> None:
-    """Row 4.1, pitfall 9.5: no CRC guards that field, and to believe it would end or move a queue of acknowledged messages."""
+    """Row 4.1, pitfall 9.5: no CRC guards that field, and who believes it ends or moves the queue."""
     log = written(tmp_path / "a", 120, flushed=flushed)
     path = stores.copied(tmp_path / "a", tmp_path / "b")
     start = opened(path).files()[start_file][0]

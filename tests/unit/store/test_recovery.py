@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import random
+import shutil
 import struct
 import subprocess
 import sys
@@ -12,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from rockmq.base.errors import ConfigError
-from rockmq.store import recovery
+from rockmq.store import message_store, recovery
 from rockmq.store.checkpoint import SIZE, Checkpoint
 from rockmq.store.layout import find
 from rockmq.store.message_store import MessageStore
@@ -373,3 +374,25 @@ async def test_a_failure_to_open_is_not_swallowed_by_its_progress() -> None:
 
     with pytest.raises(ConfigError, match="no"):
         await recovery.telling(opening(), lambda: (0, 0))
+
+
+async def test_the_checkpoint_follows_a_log_that_grows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Row 1.6: whatever the time, so that what a start after a kill reads is bounded."""
+    monkeypatch.setattr(message_store, "CHECKPOINT_BYTES", 2 * FILE)
+    store = make(tmp_path, FakeClock(), flushIntervalConsumeQueue="10")
+    await store.start()
+    for wanted in (2 * FILE, 4 * FILE):
+        while store.core.max_position < wanted:
+            store.append("T", 0, bytes(300), b"", born_host=HOST, born_timestamp=0)
+            store.core.flush()
+        async with asyncio.timeout(10):
+            while (Checkpoint.load(tmp_path / "checkpoint").position or 0) < wanted - FILE:
+                await asyncio.sleep(0.01)
+    end = store.core.max_position
+    copy = shutil.copytree(tmp_path, tmp_path.with_name("killed"))
+    again = make(copy, FakeClock())
+    await again.start()
+    assert again.core.max_position == end
+    assert again.core.recovery[0] <= 2 * FILE
+    await again.close()
+    await store.close()
