@@ -357,13 +357,16 @@ impl Replay {
                 }
                 end_queue(&files, &topic, id, next)?;
             }
+            let others = known.others.as_deref().unwrap_or_default();
+            let in_memory = |index: u64| others.get(index.checked_sub(known.next)? as usize * UNIT..).and_then(Entry::read);
+            let entry = |index: u64| in_memory(index).or_else(|| self.queues.entry(queue, index));
             let (min, position) = match known.min.filter(|_| used.is_some()) {
                 Some(min) => min,
-                None => self.begin(queue, log_min),
+                None => begin(queue, log_min, entry),
             };
             let last_end = match known.last_end {
                 Some(end) if next == known.next => end,
-                _ => self.queues.entry(queue, next - 1).filter(|last| last.is_real()).map_or(0, Entry::end),
+                _ => entry(next - 1).filter(|last| last.is_real()).map_or(0, Entry::end),
             };
             if let Some(queue) = self.queues.queue_mut(slot) {
                 (queue.min, queue.min_position, queue.last_end) = (min, position, last_end);
@@ -371,17 +374,13 @@ impl Replay {
         }
         Ok(())
     }
+}
 
-    /// The first entry of a queue that leads into the log, and where.
-    fn begin(&self, queue: &Queue, log_min: u64) -> (u64, u64) {
-        let is_below = |entry: Entry| !entry.is_real() || (entry.position as u64) < log_min;
-        let first = self.queues.entry(queue, queue.min);
-        let min = match first {
-            Some(first) if !is_below(first) => queue.min,
-            _ => self.queues.search(queue, is_below),
-        };
-        (min, self.queues.entry(queue, min).map_or(log_min, |entry| entry.position as u64))
-    }
+/// The first entry of a queue that leads into the log, and where.
+fn begin(queue: &Queue, log_min: u64, entry: impl Fn(u64) -> Option<Entry>) -> (u64, u64) {
+    let is_below = |index: u64| entry(index).is_none_or(|entry| !entry.is_real() || (entry.position as u64) < log_min);
+    let min = if is_below(queue.min) { partition(queue.min, queue.next, is_below) } else { queue.min };
+    (min, entry(min).map_or(log_min, |entry| entry.position as u64))
 }
 
 /// What the files of a queue hold; None when there are none. `start` and `log_min` are as for `Replay`.

@@ -396,3 +396,39 @@ async def test_the_checkpoint_follows_a_log_that_grows(tmp_path: Path, monkeypat
     assert again.core.recovery[0] <= 2 * FILE
     await again.close()
     await store.close()
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "was_killed", "start"),
+    [
+        pytest.param(Checkpoint(), True, 0, id="nothing known"),
+        pytest.param(Checkpoint(physic=9_000, logics=8_500), True, 100, id="three seconds before the older time"),
+        pytest.param(Checkpoint(physic=8_000, logics=NOW), True, 100, id="the log's time"),
+        pytest.param(Checkpoint(physic=7_999, logics=NOW), True, 0, id="just before a file's first record"),
+        pytest.param(Checkpoint(physic=NOW + 4000, logics=NOW + 4000), True, 0, id="a time to come"),
+        pytest.param(Checkpoint(), False, 200, id="a clean stop: the newest file with a record"),
+        pytest.param(Checkpoint(position=150), True, 150, id="a position"),
+        pytest.param(Checkpoint(physic=NOW, logics=NOW, position=30), False, 50, id="a position below what is kept"),
+        pytest.param(Checkpoint(position=900), True, 900, id="a position behind the log, which the core refuses"),
+    ],
+)
+def test_where_the_log_is_read_from(checkpoint: Checkpoint, was_killed: bool, start: int) -> None:
+    """Rows 4.1 and 1.6: the newest file that was surely on disk by Apache's times, or our position."""
+    files = [(0, 1_000), (50, 0), (100, 5_000), (200, 6_000), (300, -1)]
+    if checkpoint.position == 30:
+        del files[0]
+    assert recovery.start(files, checkpoint, was_killed=was_killed, now=NOW) == start
+    assert recovery.start([], Checkpoint(), was_killed=was_killed, now=NOW) == 0
+
+
+def test_times_that_apache_changes_take_the_position_away(tmp_path: Path) -> None:
+    """Row 1.6: its log may have been cut and written on since. The rest of the file is zero."""
+    path = tmp_path / "checkpoint"
+    Checkpoint(1, 2, 3, 4096).save(path)
+    data = path.read_bytes()
+    assert Checkpoint.load(path) == Checkpoint(1, 2, 3, 4096)
+    assert struct.unpack(">qqqqqq", data[:48]) == (1, 2, 3, 0, 0, 4096)
+    assert data[56:] == bytes(SIZE - 56)
+    for field in range(5):
+        path.write_bytes(data[: 8 * field] + struct.pack(">q", 77) + data[8 * field + 8 :])
+        assert Checkpoint.load(path).position is None
