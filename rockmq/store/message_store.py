@@ -354,6 +354,7 @@ class MessageStore:
         force = self.core.max_position >= self._next_force_position or self._clock.monotonic() >= self._next_force
         position, stored = self.core.flush_queues(force)
         if force:
+            self.core.flush()  # or the checkpoint would lag by what async flush hasn't forced yet
             self._next_force = self._clock.monotonic() + self._options.flush_consume_queue_thorough_interval / 1000
             self._next_force_position = position + CHECKPOINT_BYTES
             self._save_checkpoint(position, stored)

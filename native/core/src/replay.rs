@@ -358,8 +358,10 @@ impl Replay {
                 end_queue(&files, &topic, id, next)?;
             }
             let others = known.others.as_deref().unwrap_or_default();
-            let in_memory = |index: u64| others.get(index.checked_sub(known.next)? as usize * UNIT..).and_then(Entry::read);
-            let entry = |index: u64| in_memory(index).or_else(|| self.queues.entry(queue, index));
+            let in_memory =
+                |index: u64| others.get(index.checked_sub(known.next)? as usize * UNIT..).and_then(Entry::read);
+            let entry =
+                |index: u64| in_memory(index).filter(|_| index < next).or_else(|| self.queues.entry(queue, index));
             let (min, position) = match known.min.filter(|_| used.is_some()) {
                 Some(min) => min,
                 None => begin(queue, log_min, entry),
