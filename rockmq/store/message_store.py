@@ -34,6 +34,9 @@ from rockmq.store.scrub import Scrub
 log = logging.getLogger(__name__)
 
 ENTRY_SIZE = 20
+CHECKPOINT_BYTES = 256 << 20
+"""Growth of the log after which queues are forced and the checkpoint is saved, whatever the time: what a start after a kill
+has to read, beside what arrives while they are forced."""
 
 T = TypeVar("T")
 
@@ -83,6 +86,7 @@ class MessageStore:
         # One thread for slow file work, apart from the loop's own pool, which a blocked disk would fill.
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="store")
         self._next_force = 0.0
+        self._next_force_position = 0
         self._cramped = False
         self._lock_in_memory = options.lock_log_in_memory
         self.failed = False
@@ -181,16 +185,7 @@ class MessageStore:
             self.core.recovery[0] / recovery.GIB,
             time.monotonic() - started,
         )
-        if self._checkpoint.position is not None and self._checkpoint.position > end:
-            # What comes in its place isn't on disk because the old one was.
-            log.error(
-                "the log of %s ends at %d, but was whole on disk up to %d before: what was there is lost",
-                self.root,
-                end,
-                self._checkpoint.position,
-            )
-            self._checkpoint.position = end
-            self._checkpoint.save(self._checkpoint_path)
+        self._next_force_position = start + CHECKPOINT_BYTES
         if self.is_sync:
             # A kill leaves records that are only in the page cache. Nobody may see them there; there are few.
             self.core.flush()
@@ -364,10 +359,12 @@ class MessageStore:
                 self._fail(error)
 
     def _write_queues(self) -> None:
-        force = self._clock.monotonic() >= self._next_force
+        force = self.core.max_position >= self._next_force_position or self._clock.monotonic() >= self._next_force
         position, stored = self.core.flush_queues(force)
         if force:
+            self.core.flush()  # or the checkpoint would lag by what async flush hasn't forced yet
             self._next_force = self._clock.monotonic() + self._options.flush_consume_queue_thorough_interval / 1000
+            self._next_force_position = position + CHECKPOINT_BYTES
             self._save_checkpoint(position, stored)
         self._prepare_next_file()
 

@@ -17,7 +17,7 @@ use crate::{
     mapped_file,
     queue_files::QueueFiles,
     record::{self, Record},
-    recover::{directories, INDEX_MAX},
+    replay::{directories, INDEX_MAX},
     walk::{fault, read_all, Fault, Faults, Walk, WINDOW_SMALL},
 };
 

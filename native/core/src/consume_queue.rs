@@ -13,6 +13,7 @@
 
 use std::{
     collections::{HashMap, VecDeque},
+    fs::File,
     hash::{BuildHasherDefault, Hasher},
     num::NonZeroU32,
     sync::Arc,
@@ -21,7 +22,8 @@ use std::{
 use smallvec::SmallVec;
 
 use crate::{
-    queue_files::{Forcing, QueueFiles},
+    error::Result,
+    queue_files::{force_file_system, Forcing, QueueFiles},
     recent_keys::topic_hash,
 };
 
@@ -34,6 +36,9 @@ pub const CACHED_MAX: usize = 1024 * UNIT;
 pub const TAILS_MAX: usize = 256 << 20;
 /// Queues that are written at a time although nobody waits for it.
 const WRITTEN_MAX: usize = 2048;
+/// Queues that are forced file by file. Each costs the disk up to three flushes of its cache, of file and directories, so
+/// that 400,000 new queues would take it half an hour; over this the whole file system is forced, in some seconds.
+pub const FORCED_APART_MAX: usize = 1000;
 /// Queues whose slots a topic holds in itself.
 const FIRST_QUEUES: usize = 8;
 /// Blocks of entries from files kept for readers, each at most some thousand entries.
@@ -394,6 +399,16 @@ impl Queues {
         }
     }
 
+    /// Write the tail of a queue whose end is going to change, and let go of it.
+    pub fn write_tail(&mut self, slot: usize) -> Result<()> {
+        let Some(queue) = self.slots.get_mut(slot).and_then(Option::as_mut) else { return Ok(()) };
+        self.files.write(&queue.topic, queue.id, queue.written, queue.pending())?;
+        queue.written = queue.next;
+        self.tails_size -= queue.tail.len();
+        queue.tail = Vec::new();
+        Ok(())
+    }
+
     fn set_written(&mut self, slot: usize, from: u64, to: u64) {
         let crowded = self.tails_size > TAILS_MAX;
         let Some(queue) = self.slots.get_mut(slot).and_then(Option::as_mut) else { return };
@@ -473,6 +488,16 @@ impl Queues {
             }
         }
         forcing
+    }
+
+    /// Force what was written, see `force_file_system` for `root`. It isn't tried again.
+    pub fn force(&mut self, root: &File) -> Result<()> {
+        let forcing = self.take_unforced();
+        if forcing.len() > FORCED_APART_MAX {
+            force_file_system(root, &self.files.root)
+        } else {
+            self.files.force(&forcing)
+        }
     }
 
     /// Entries from `from` on were written by recovery.

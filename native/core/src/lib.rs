@@ -33,6 +33,7 @@ mod rebuild;
 mod recent_keys;
 mod record;
 mod recover;
+mod replay;
 mod scrub;
 mod send;
 mod state;

@@ -8,6 +8,8 @@ use std::{
     sync::Arc,
 };
 
+use rustix::fs::syncfs;
+
 use crate::{
     consume_queue::UNIT,
     error::{At, Error, Result},
@@ -20,6 +22,12 @@ pub struct Forcing {
     pub id: i32,
     pub from: u64,
     pub to: u64,
+}
+
+/// Force all queues, with whatever else is on the file system of `root`, their directory. What went wrong since that was opened
+/// is told, which Linux does since 5.8.
+pub fn force_file_system(root: &File, path: &Path) -> Result<()> {
+    syncfs(root).map_err(io::Error::from).at("sync the file system of", path)
 }
 
 /// The files of all queues; no file stays open, because there may be a million of them.

@@ -4,7 +4,8 @@
 //! new directories in the place of the old ones is `exchange`.
 
 use std::{
-    fs, io,
+    fs::{self, File},
+    io,
     path::{Path, PathBuf},
     sync::Mutex,
 };
@@ -20,7 +21,7 @@ use crate::{
     mapped_file::sync_directory,
     queue_files::QueueFiles,
     record::Record,
-    recover::Replay,
+    replay::Replay,
     walk::{Faults, Walk, WINDOW},
 };
 
@@ -63,7 +64,7 @@ struct Work {
     walk: Walk,
     replay: Replay,
     index: Option<IndexBuild>,
-    queue_root: PathBuf,
+    queue_root: File,
 }
 
 #[pyclass(frozen, module = "rockmq._core")]
@@ -97,9 +98,10 @@ impl Rebuild {
             None => None,
         };
         let old = QueueFiles { root: queues, file_size: queue_file_size };
-        let files = QueueFiles { root: new_queues.clone(), file_size: queue_file_size };
+        let queue_root = File::open(&new_queues).at("open", &new_queues)?;
+        let files = QueueFiles { root: new_queues, file_size: queue_file_size };
         let walk = Walk::new(commit_log, log_file_size, WINDOW, true);
-        let work = Work { walk, replay: Replay::new(files, 0, Some(old)), index, queue_root: new_queues };
+        let work = Work { walk, replay: Replay::new(files, (0, 0), Some(old)), index, queue_root };
         Ok(Self { work: Mutex::new(work) })
     }
 
@@ -122,9 +124,8 @@ impl Rebuild {
             let mut work = lock(&self.work);
             let Work { replay, index, queue_root, .. } = &mut *work;
             replay.finish(log_min)?;
-            let forcing = replay.queues.take_unforced();
-            replay.queues.files.force(&forcing)?;
-            sync_directory(queue_root)?;
+            replay.queues.force(queue_root)?;
+            queue_root.sync_all().at("sync", &replay.queues.files.root)?;
             if let Some(index) = index {
                 index.finish()?;
             }

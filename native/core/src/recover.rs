@@ -1,23 +1,19 @@
 //! Recovery: where the log ends, and what the queues have to say about it.
 //!
-//! The log is the truth. It is scanned from `start` and ends before the first record that isn't whole: wrong magic, size,
-//! position or CRC. What lies behind was never acknowledged, and is wiped so that it can't come to life again behind a new
-//! tail after the next crash. What was scanned may be in the page cache only, and isn't called flushed before it is.
+//! The log is the truth. It is scanned from `start`, up to which it was on disk and has to be there, and ends before the first
+//! record that isn't whole: wrong magic, size, position or CRC. What lies behind was never acknowledged, and is wiped so
+//! that it can't come to life again behind a new tail after the next crash. What was scanned may be in the page cache only,
+//! and isn't called flushed before it is.
 //!
 //! The scan begins earlier where queues have lost what they had: all of their files, or entries between those they have and
 //! those the scan finds. Below `start` the log isn't judged: nothing there is cut off, whatever it holds.
-//!
-//! Of a queue, entries that point below `start` are trusted. All others follow the scan: each record is put at its own
-//! queue offset, in log order, and the queue ends behind the last one put. An entry that is there already stays as it
-//! is, tags code included; Apache keeps delivery times and extension addresses in that field. A hole that no record fills
-//! gets pre-blank entries.
 
 use std::{
-    collections::{HashMap, HashSet, VecDeque},
+    collections::VecDeque,
     fs::{self, File, OpenOptions},
     io,
     os::unix::fs::FileExt,
-    path::{Path, PathBuf},
+    path::Path,
     sync::{
         atomic::{AtomicU64, Ordering},
         Arc,
@@ -30,24 +26,19 @@ use rustix::{
 };
 
 use crate::{
-    check_queues::{entry_of, tags_fit},
     commit_log,
-    consume_queue::{Entry, Queue, Queues, PENDING_MAX, UNIT},
-    error::{value, At, Result},
+    consume_queue::Queues,
+    error::{store, value, At, Error, Result},
     mapped_file::{self, allocate, MappedFile},
     queue_files::QueueFiles,
     record::{self, Crc, Found, BLANK_SIZE},
+    replay::Replay,
     state::Config,
+    walk::{Faults, Walk, WINDOW},
 };
 
-/// Bytes of entries held for all queues before they are put into files.
-const RUNS_MAX: usize = 64 << 20;
-/// Bytes read at a time where a file is searched.
-const BLOCK: usize = 4096 / UNIT * UNIT;
 /// Bytes looked at, or written, at a time where a file is to be zero.
 const ZEROS: usize = 64 << 10;
-/// Indexes over this have no place in a file.
-pub const INDEX_MAX: i64 = i64::MAX / (4 * UNIT as i64);
 
 pub struct Recovered {
     pub files: VecDeque<Arc<MappedFile>>,
@@ -66,29 +57,26 @@ pub struct Progress {
     pub total: AtomicU64,
 }
 
+/// `start` is where the log is whole and on disk up to: the first position of a file, or a place where a record ends.
 pub fn recover(config: &Config, start: u64, crc: Crc, progress: &Progress) -> Result<Recovered> {
     let bases = commit_log::list(&config.commit_log, config.log_file_size)?;
-    if !bases.is_empty() && !bases.contains(&start) {
-        return value(format!("start {start} is not the first position of a log file"));
-    }
     let min = bases.first().copied().unwrap_or(0);
-    let start = if bases.is_empty() { min } else { start };
+    let root = File::open(&config.consume_queue).at("open", &config.consume_queue)?;
+    check_start(config, &bases, start)?;
     let files = || QueueFiles { root: config.consume_queue.clone(), file_size: config.queue_file_size };
-    let mut replay = Replay::new(files(), start, None);
-    replay.log_min = min;
+    let mut replay = Replay::new(files(), (start, min), None);
     let mut from = start;
     if !replay.load()? {
-        (from, replay.repaired) = (min, None);
+        from = min;
+        replay.repair_all();
     }
     let mut scan = Scan::run(config, &bases, (from, start), crc, progress, &mut replay)?;
     replay.write_all()?;
-    if let Some(position) = replay.lost.values().min() {
-        from = bases.iter().rfind(|&base| base <= position).copied().unwrap_or(min);
-        let mut again = Replay::new(files(), start, None);
+    if let Some(position) = replay.lost_from() {
+        from = bases.iter().rfind(|&&base| base <= position).copied().unwrap_or(min);
+        let mut again = Replay::new(files(), (start, min), None);
         again.load()?;
-        let lost = replay.lost.keys().filter_map(|&slot| replay.queues.queue(slot));
-        again.repaired =
-            Some(lost.filter_map(|lost| again.queues.slot_or_new(lost.topic.as_bytes(), lost.id)).collect());
+        again.repair_lost_of(&replay);
         replay = again;
         scan = Scan::run(config, &bases, (from, start), crc, progress, &mut replay)?;
         replay.write_all()?;
@@ -110,14 +98,69 @@ pub fn recover(config: &Config, start: u64, crc: Crc, progress: &Progress) -> Re
     }
     mapped_file::sync_directory(&config.commit_log)?;
     replay.finish(min)?;
+    if from < start {
+        // For the next recovery they are where they belong, however this one ends.
+        replay.queues.force(&root).map_err(Error::of_sync)?;
+    }
     Ok(Recovered {
         files,
         queues: replay.queues,
-        flushed: from.min(scan.end),
+        flushed: start.min(scan.end),
         end: scan.end,
         records: scan.records,
         last_timestamp: scan.last_timestamp,
     })
+}
+
+/// A log that doesn't reach up to `start` any more has lost messages that were on disk. To go on would hide that, and cut
+/// off what is left behind a damage, so it is an error, and nothing has been changed then.
+///
+/// What is below `start` isn't judged, only whether it is there: a record has to end at `start` or to begin there. It is
+/// looked for in the megabyte before, and in more where no record begins in that.
+fn check_start(config: &Config, bases: &[u64], start: u64) -> Result<()> {
+    let size = config.log_file_size;
+    let (min, end) = (bases.first().copied().unwrap_or(0), bases.last().map_or(0, |last| last + size));
+    if start < min {
+        return value(format!("start {start} is below the log's first position {min}"));
+    }
+    if start > end {
+        return lost(config, end, start);
+    }
+    if start % size == 0 {
+        return Ok(());
+    }
+    let base = start - start % size;
+    let mut walk = Walk::new(config.commit_log.clone(), size, WINDOW, false);
+    let mut distance = WINDOW as u64;
+    loop {
+        let (from, mut faults) = (base.max(start.saturating_sub(distance)), Faults::new());
+        let first = if from == base { Some(base) } else { walk.search(base, from)? };
+        let step = walk.step(first.unwrap_or(start + 1), start, &mut faults, |_, _| Ok(()))?;
+        if step.next == start {
+            return Ok(());
+        }
+        if from == base {
+            return lost(config, faults.list.last().map_or(step.next, |fault| base + fault.at), start);
+        }
+        distance *= 8;
+    }
+}
+
+fn lost(config: &Config, end: u64, start: u64) -> Result<()> {
+    let root = config.consume_queue.parent().unwrap_or(Path::new("")).display();
+    if end == 0 {
+        return store(format!(
+            "there is no log in {}, and it was whole on disk up to {start}: put it back from a copy, or delete \
+             {root}/checkpoint to begin anew",
+            config.commit_log.display()
+        ));
+    }
+    store(format!(
+        "the log in {} is damaged or ends at {end}, and was whole on disk up to {start}; nothing was changed. `rockmq store \
+         verify {root}` tells what is there; put the log back from a copy, or have `rockmq store repair {root} --yes` end it \
+         where it still can be read",
+        config.commit_log.display()
+    ))
 }
 
 /// The store timestamp of the record a log file starts with, -1 when it doesn't start with one.
@@ -125,25 +168,25 @@ pub fn first_timestamp(directory: &Path, base: u64) -> Result<i64> {
     let path = mapped_file::path(directory, base);
     let file = File::open(&path).at("open", &path)?;
     let mut head = [0; 128];
-    let read = read_full(&file, &mut head).at("read", &path)?;
+    let read = read_full(&file, &mut head, 0).at("read", &path)?;
     let size = record::int_at(&head, 0).filter(|&size| size > 0).unwrap_or(0) as usize;
     if !record::is_record(&head[..read], size, base) || size as u64 > file.metadata().at("look at", &path)?.len() {
         return Ok(-1);
     }
     // Of a torn record the time may be zero, or half a time: so old that recovery would begin behind what it has to check.
     let mut data = vec![0; size + BLANK_SIZE];
-    let read = read_full(&file, &mut data).at("read", &path)?;
+    let read = read_full(&file, &mut data, 0).at("read", &path)?;
     match record::find(&data[..read], base, Crc::Body) {
         Found::Record(record) if !record::is_torn(&record, size, &data[size..read]) => Ok(record.store_timestamp),
         _ => Ok(-1),
     }
 }
 
-/// Read from the file's beginning, as much as there is.
-fn read_full(file: &File, bytes: &mut [u8]) -> io::Result<usize> {
+/// Read from `at` on, as much as there is.
+pub fn read_full(file: &File, bytes: &mut [u8], at: u64) -> io::Result<usize> {
     let mut read = 0;
     while read < bytes.len() {
-        match file.read_at(&mut bytes[read..], read as u64)? {
+        match file.read_at(&mut bytes[read..], at + read as u64)? {
             0 => break,
             size => read += size,
         }
@@ -162,7 +205,8 @@ struct Scan {
 }
 
 impl Scan {
-    /// Replay the log files from `from` on; the log ends only behind `start`.
+    /// Replay the log from `from` on; it ends only at or behind `start`. What isn't whole below is passed over, with all that
+    /// is behind it in its file.
     fn run(
         config: &Config,
         bases: &[u64],
@@ -171,25 +215,26 @@ impl Scan {
         progress: &Progress,
         replay: &mut Replay,
     ) -> Result<Self> {
+        let size = config.log_file_size;
         let mut scan = Self { end: from, last: from, records: 0, last_timestamp: 0, ended: false };
-        let bases = &bases[bases.partition_point(|&base| base < from)..];
+        let bases = &bases[bases.partition_point(|&base| base + size <= from)..];
         progress.read.store(0, Ordering::Relaxed);
-        progress.total.store(bases.len() as u64 * config.log_file_size, Ordering::Relaxed);
+        progress.total.store(bases.last().map_or(0, |last| last + size - from), Ordering::Relaxed);
         for &base in bases {
-            let file = MappedFile::open(&config.commit_log, base, config.log_file_size as usize)?;
+            let file = MappedFile::open(&config.commit_log, base, size as usize)?;
             file.read_ahead();
-            let read_before = base - from;
-            scan.file(&file, crc, |at, record| {
-                progress.read.store(read_before + at as u64, Ordering::Relaxed);
+            scan.file(&file, (from, start), crc, |end, record| {
+                progress.read.store(end - from, Ordering::Relaxed);
                 replay.put(record)
             })?;
             scan.last = base;
-            if scan.ended && base >= start {
-                progress.read.store(scan.end - from, Ordering::Relaxed);
+            if !scan.ended {
+                scan.end = base + size;
+            }
+            progress.read.store(scan.end - from, Ordering::Relaxed);
+            if scan.ended {
                 break;
             }
-            (scan.end, scan.ended) = (base + config.log_file_size, false);
-            progress.read.store(scan.end - from, Ordering::Relaxed);
         }
         Ok(scan)
     }
@@ -198,33 +243,31 @@ impl Scan {
     fn file(
         &mut self,
         file: &MappedFile,
+        (from, start): (u64, u64),
         crc: Crc,
-        mut put: impl FnMut(usize, &record::Record<'_>) -> Result<()>,
+        mut put: impl FnMut(u64, &record::Record<'_>) -> Result<()>,
     ) -> Result<()> {
-        let mut at = 0;
+        let mut position = from.max(file.base);
         loop {
+            let at = (position - file.base) as usize;
             let data = file.read(at);
-            match record::find(data, file.base + at as u64, crc) {
-                Found::Record(record) if record::is_torn(&record, at + record.size, &data[record.size..]) => {
-                    self.ended = true;
-                    break;
-                }
-                Found::Record(record) => {
-                    at += record.size;
+            match record::find(data, position, crc) {
+                Found::Record(record) if !record::is_torn(&record, at + record.size, &data[record.size..]) => {
+                    position += record.size as u64;
                     self.records += 1;
                     self.last_timestamp = record.store_timestamp;
-                    put(at, &record)?;
+                    put(position, &record)?;
                 }
                 Found::Blank => break,
                 // A record may end exactly at the end of a file that another store wrote.
                 Found::Nothing if data.is_empty() => break,
-                Found::Nothing => {
-                    self.ended = true;
+                _ if position < start => position = start.min(file.base + file.size() as u64),
+                _ => {
+                    (self.end, self.ended) = (position, true);
                     break;
                 }
             }
         }
-        self.end = file.base + at as u64;
         Ok(())
     }
 }
@@ -245,7 +288,7 @@ fn end_file(config: &Config, base: u64, end: u64) -> Result<MappedFile> {
 
 /// Make everything from `from` on zero; whether it wasn't. A hole does that without writing; shortening the file and
 /// extending it again would too, but a crash in between leaves a file of a length that keeps the store from opening.
-fn wipe(file: &File, from: u64, size: u64) -> io::Result<bool> {
+pub fn wipe(file: &File, from: u64, size: u64) -> io::Result<bool> {
     if is_zero(file, from, size)? {
         return Ok(false);
     }
@@ -284,356 +327,4 @@ pub fn is_zero(file: &File, from: u64, size: u64) -> io::Result<bool> {
         block.resize(ZEROS, 0);
     }
     Ok(true)
-}
-
-/// Entries of one queue, in a row, that the scan has found and no file was asked about yet.
-struct Run {
-    start: u64,
-    entries: Vec<u8>,
-}
-
-pub struct Replay {
-    pub queues: Queues,
-    start: u64,
-    /// Where the log begins; what it has below `start` isn't replayed, but for `repaired`.
-    log_min: u64,
-    /// Other files, whose tags codes are taken over where they fit.
-    old: Option<QueueFiles>,
-    /// By slot of the queue.
-    runs: Vec<Option<Run>>,
-    runs_size: usize,
-    /// Of queues that lack entries below `start`, by slot: where in the log the first of them may lead.
-    lost: HashMap<usize, u64>,
-    /// Slots of the queues that are made again from what is below `start` too; None for all.
-    repaired: Option<HashSet<usize>>,
-}
-
-impl Replay {
-    pub fn new(files: QueueFiles, start: u64, old: Option<QueueFiles>) -> Self {
-        let (runs, lost, repaired) = (Vec::new(), HashMap::new(), Some(HashSet::new()));
-        Self { queues: Queues::new(files), start, log_min: start, old, runs, runs_size: 0, lost, repaired }
-    }
-
-    /// Take up the queues on disk, each up to its first entry at or above `start`; whether there are any.
-    fn load(&mut self) -> Result<bool> {
-        let root = self.queues.files.root.clone();
-        for (topic, topic_path) in directories(&root)? {
-            for (id, path) in directories(&topic_path)? {
-                let Ok(id) = id.parse::<u32>().map(|id| id as i32) else { continue };
-                if id >= 0 && self.queues.files.directory(&topic, id) == path {
-                    self.load_queue(&topic, id, &path)?;
-                }
-            }
-        }
-        Ok(self.queues.iter().next().is_some())
-    }
-
-    fn is_repaired(&self, slot: usize) -> bool {
-        self.repaired.as_ref().is_none_or(|slots| slots.contains(&slot))
-    }
-
-    /// Whether a queue lacks entries before `index` that an earlier scan would find, and from where in the log on.
-    fn lost_before(&self, slot: usize, queue: &Queue, index: u64) -> Option<u64> {
-        if self.start <= self.log_min || index <= queue.next || self.is_repaired(slot) {
-            return None;
-        }
-        if !queue.exists {
-            // A topic without a directory was deleted.
-            return self.queues.files.root.join(&*queue.topic).is_dir().then_some(self.log_min);
-        }
-        let last = queue.next.checked_sub(1).and_then(|last| self.queues.entry(queue, last));
-        let position = last.filter(|last| last.is_real()).map_or(self.log_min, |last| last.position as u64);
-        (position < self.start).then_some(position)
-    }
-
-    fn load_queue(&mut self, topic: &str, id: i32, path: &Path) -> Result<()> {
-        let bases = self.queues.files.list(path)?;
-        let size = self.queues.files.file_size;
-        // Files behind a gap are what counts, as the newest are there.
-        let first = bases.windows(2).rposition(|pair| pair[0] + size != pair[1]).map_or(0, |gap| gap + 1);
-        let Some(&first_base) = bases.get(first) else { return Ok(()) };
-        let per_file = size / UNIT as u64;
-        let (mut end, mut last) = (first_base / UNIT as u64, None);
-        for &base in bases[first..].iter().rev() {
-            let (used, entry) = used_entries(&mapped_file::path(path, base), per_file)?;
-            if used > 0 {
-                (end, last) = (base / UNIT as u64 + used, entry);
-                break;
-            }
-        }
-        let Some(slot) = self.queues.slot_or_new(topic.as_bytes(), id) else { return Ok(()) };
-        let Some(queue) = self.queues.queue_mut(slot) else { return Ok(()) };
-        (queue.exists, queue.min, queue.next, queue.written) = (true, first_base / UNIT as u64, end, end);
-        let Some(queue) = self.queues.queue(slot) else { return Ok(()) };
-        // An entry that a power cut has torn may lead anywhere; one that is whole leads behind the one before it.
-        while let Some(entry) = last.filter(|last| last.is_real() && end > queue.min + 1) {
-            let before = self.queues.entry(queue, end - 2);
-            if before.is_none_or(|before| !before.is_real() || before.position < entry.position) {
-                break;
-            }
-            (end, last) = (end - 1, before);
-        }
-        let is_trusted = |entry: Entry| !entry.is_real() || (entry.position as u64) < self.start;
-        let trusted = match last {
-            Some(last) if !is_trusted(last) => self.queues.search(queue, is_trusted),
-            _ => end,
-        };
-        self.set_end(slot, trusted);
-        Ok(())
-    }
-
-    fn set_end(&mut self, slot: usize, end: u64) {
-        if let Some(queue) = self.queues.queue_mut(slot) {
-            (queue.next, queue.written) = (end, end);
-        }
-    }
-
-    /// Put a record into its queue, or rather into the run of entries that will be.
-    pub fn put(&mut self, record: &record::Record<'_>) -> Result<()> {
-        let Some((index, entry)) = entry_of(record) else { return Ok(()) };
-        let Some(slot) = self.queues.slot_or_new(record.topic, record.queue_id) else { return Ok(()) };
-        if (record.position as u64) < self.start && !self.is_repaired(slot) {
-            return Ok(());
-        }
-        if self.runs.len() <= slot {
-            self.runs.resize_with(slot + 1, || None);
-        }
-        let follows = |run: &Run| run.start + (run.entries.len() / UNIT) as u64 == index;
-        if self.runs[slot].as_ref().is_some_and(|run| !follows(run) || run.entries.len() >= PENDING_MAX) {
-            self.write(slot)?;
-        }
-        let run = self.runs[slot].get_or_insert_with(|| Run { start: index, entries: Vec::new() });
-        run.entries.extend_from_slice(&entry.bytes());
-        self.runs_size += UNIT;
-        if self.runs_size > RUNS_MAX {
-            self.write_all()?;
-        }
-        Ok(())
-    }
-
-    fn write_all(&mut self) -> Result<()> {
-        (0..self.runs.len()).try_for_each(|slot| self.write(slot))
-    }
-
-    /// Bring a run to its file.
-    fn write(&mut self, slot: usize) -> Result<()> {
-        let (Some(mut run), Some(queue)) = (self.runs[slot].take(), self.queues.queue(slot)) else { return Ok(()) };
-        self.runs_size -= run.entries.len();
-        if let Some(position) = self.lost_before(slot, queue, run.start) {
-            self.lost.insert(slot, position);
-            return Ok(());
-        }
-        // What there was of an earlier life of the topic isn't missed.
-        self.lost.remove(&slot);
-        if let Some(old) = &self.old {
-            take_over_tags(old, &queue.topic, queue.id, &mut run);
-        }
-        let files = Arc::clone(&self.queues.files);
-        let per_file = files.file_size / UNIT as u64;
-        let (topic, id) = (Arc::clone(&queue.topic), queue.id);
-        let file_start = run.start - run.start % per_file;
-        let (mut first, mut filled) = (queue.min, run.start);
-        // A queue without files, one whose files are too far behind to fill the gap, or one whose first file is gone:
-        // in each case the run's file begins with entries that were never there.
-        let apart = !queue.exists || run.start > queue.next.saturating_add(per_file) || run.start < first;
-        if apart {
-            if run.start >= first && queue.exists {
-                files.delete_all(&topic, id)?;
-            }
-            if !queue.exists || run.start >= first {
-                first = file_start;
-            }
-            first = first.min(file_start);
-            self.fill(&files, (&topic, id), file_start, run.start)?;
-        } else if run.start > queue.next {
-            filled = queue.next;
-            self.fill(&files, (&topic, id), queue.next, run.start)?;
-        }
-        merge(&files, &topic, id, run.start, &run.entries)?;
-        let end = run.start + (run.entries.len() / UNIT) as u64;
-        self.set_end(slot, end);
-        if let Some(queue) = self.queues.queue_mut(slot) {
-            (queue.exists, queue.min) = (true, first);
-        }
-        // What was there already may be so in the page cache only, the name of its file too, which a kill leaves. From the
-        // beginning of the file on, because that is what makes names be forced.
-        self.queues.set_unforced(slot, filled.min(file_start) / per_file * per_file);
-        Ok(())
-    }
-
-    /// Give the holes among the entries from..to pre-blank entries.
-    fn fill(&self, files: &QueueFiles, (topic, id): (&str, i32), from: u64, to: u64) -> Result<()> {
-        let blanks = Entry::BLANK.bytes().repeat((to - from) as usize);
-        change(files, topic, id, from, &blanks, |old, _| {
-            old.is_used() && (!old.is_real() || (old.position as u64) < self.start)
-        })
-    }
-
-    /// The scan has ended: end the queues where it says, on disk too, and find where they begin.
-    pub fn finish(&mut self, log_min: u64) -> Result<()> {
-        self.write_all()?;
-        let files = Arc::clone(&self.queues.files);
-        for slot in self.queues.slots() {
-            let Some(queue) = self.queues.queue(slot).filter(|queue| queue.exists) else { continue };
-            let (topic, id, next) = (Arc::clone(&queue.topic), queue.id, queue.next);
-            if next == 0 {
-                files.delete_all(&topic, id)?;
-                if let Some(queue) = self.queues.queue_mut(slot) {
-                    queue.exists = false;
-                }
-                continue;
-            }
-            end_queue(&files, &topic, id, next)?;
-            let last = self.queues.entry(queue, next - 1).filter(|entry| entry.is_real());
-            let is_below = |entry: Entry| !entry.is_real() || (entry.position as u64) < log_min;
-            let first = self.queues.entry(queue, queue.min);
-            let min = if first.is_some_and(|first| !is_below(first)) {
-                queue.min
-            } else {
-                self.queues.search(queue, is_below)
-            };
-            let min_position = self.queues.entry(queue, min).map_or(log_min, |entry| entry.position as u64);
-            if let Some(queue) = self.queues.queue_mut(slot) {
-                (queue.min, queue.min_position) = (min, min_position);
-                queue.last_end = last.map_or(0, Entry::end);
-            }
-        }
-        Ok(())
-    }
-}
-
-/// Apache keeps delivery times and extension addresses in tags codes, which the log doesn't tell.
-fn take_over_tags(old: &QueueFiles, topic: &str, id: i32, run: &mut Run) {
-    let mut place = 0;
-    while place < run.entries.len() {
-        let (index, wanted) = (run.start + (place / UNIT) as u64, (run.entries.len() - place) / UNIT);
-        // What can't be read has nothing to take over.
-        let found = old.read(topic, id, index, wanted as u64).unwrap_or_default();
-        let covered = found.len().max(UNIT).min(run.entries.len() - place);
-        for (new, old) in run.entries[place..place + covered].chunks_exact_mut(UNIT).zip(found.chunks_exact(UNIT)) {
-            if let (Some(expected), Some(found)) = (Entry::read(new), Entry::read(old)) {
-                let is_same = (found.position, found.size) == (expected.position, expected.size);
-                if is_same && tags_fit(topic, found.tags, expected.tags) {
-                    new.copy_from_slice(old);
-                }
-            }
-        }
-        place += covered;
-    }
-}
-
-/// Write the entries that aren't there yet.
-fn merge(files: &QueueFiles, topic: &str, id: i32, start: u64, entries: &[u8]) -> Result<()> {
-    change(files, topic, id, start, entries, |old, new| (old.position, old.size) == (new.position, new.size))
-}
-
-fn change(
-    files: &QueueFiles,
-    topic: &str,
-    id: i32,
-    start: u64,
-    entries: &[u8],
-    keep: impl Fn(Entry, Entry) -> bool,
-) -> Result<()> {
-    let mut merged = entries.to_vec();
-    let mut changed = None;
-    let mut at = start;
-    while at < start + (entries.len() / UNIT) as u64 {
-        let place = (at - start) as usize * UNIT;
-        let wanted = (entries.len() - place) / UNIT;
-        let in_file = files.file_size / UNIT as u64 - at % (files.file_size / UNIT as u64);
-        let directory = files.directory(topic, id);
-        let old = files.read(topic, id, at, wanted as u64).at("read a queue in", &directory)?;
-        let covered = (wanted as u64).min(in_file) as usize;
-        for number in 0..covered {
-            let place = place + number * UNIT;
-            let new = Entry::read(&merged[place..]);
-            match (old.get(number * UNIT..).and_then(Entry::read), new) {
-                (Some(old), Some(new)) if keep(old, new) => merged[place..place + UNIT].copy_from_slice(&old.bytes()),
-                _ => changed = changed.or(Some(at + number as u64)),
-            }
-        }
-        at += covered as u64;
-    }
-    changed.map_or(Ok(()), |first| files.write(topic, id, first, &merged[(first - start) as usize * UNIT..]))
-}
-
-/// Zero the entries from `next` on and delete the files behind, the last one first, for good: once the checkpoint has gone
-/// on, a queue is believed what it says of the log before.
-fn end_queue(files: &QueueFiles, topic: &str, id: i32, next: u64) -> Result<()> {
-    let directory = files.directory(topic, id);
-    let end = next * UNIT as u64;
-    let mut deleted = false;
-    for &base in files.list(&directory)?.iter().rev() {
-        let path = mapped_file::path(&directory, base);
-        if base > end {
-            fs::remove_file(&path).at("delete", &path)?;
-            deleted = true;
-        } else if base + files.file_size > end {
-            let file = OpenOptions::new().read(true).write(true).open(&path).at("open", &path)?;
-            if wipe(&file, end - base, files.file_size).at("wipe the end of", &path)? {
-                file.sync_data().at("sync", &path)?;
-            }
-        }
-    }
-    if deleted {
-        mapped_file::sync_directory(&directory)?;
-    }
-    Ok(())
-}
-
-/// How many entries at the start of a queue file are used, and the last of them.
-fn used_entries(path: &PathBuf, per_file: u64) -> Result<(u64, Option<Entry>)> {
-    let last_of = |block: &[u8], used: usize| Entry::read(block.get(used.checked_sub(1)? * UNIT..)?);
-    let file = File::open(path).at("open", path)?;
-    let mut block = vec![0; BLOCK];
-    // Most queues are short: their end is in the first block.
-    let mut read = read_block(&file, &mut block, 0).at("read", path)?;
-    if let Some(used) = first_unused(&block[..read]) {
-        return Ok((used as u64, last_of(&block, used)));
-    }
-    let per_block = (BLOCK / UNIT) as u64;
-    let (mut low, mut high) = (1, per_file.div_ceil(per_block));
-    while low < high {
-        let middle = low + (high - low) / 2;
-        read = read_block(&file, &mut block[..UNIT], middle * BLOCK as u64).at("read", path)?;
-        if first_unused(&block[..read]).is_none() && read == UNIT {
-            low = middle + 1;
-        } else {
-            high = middle;
-        }
-    }
-    // Block `low` is the first that doesn't start with a used entry: the end is in the one before, or at its end.
-    let last = low - 1;
-    read = read_block(&file, &mut block, last * BLOCK as u64).at("read", path)?;
-    let used = first_unused(&block[..read]).unwrap_or(read / UNIT);
-    let used = used.min((per_file - last * per_block) as usize);
-    Ok((last * per_block + used as u64, last_of(&block, used)))
-}
-
-fn read_block(file: &File, block: &mut [u8], at: u64) -> io::Result<usize> {
-    let mut read = 0;
-    while read < block.len() {
-        match file.read_at(&mut block[read..], at + read as u64)? {
-            0 => break,
-            size => read += size,
-        }
-    }
-    Ok(read / UNIT * UNIT)
-}
-
-fn first_unused(block: &[u8]) -> Option<usize> {
-    block.chunks_exact(UNIT).position(|entry| !Entry::read(entry).is_some_and(Entry::is_used))
-}
-
-/// Directories inside `path` with readable names; a missing `path` has none.
-pub fn directories(path: &Path) -> Result<Vec<(String, PathBuf)>> {
-    let mut found = Vec::new();
-    for entry in fs::read_dir(path).at("list", path)? {
-        let entry = entry.at("list", path)?;
-        if let Some(name) = entry.file_name().to_str().filter(|_| entry.file_type().is_ok_and(|kind| kind.is_dir())) {
-            found.push((name.to_owned(), entry.path()));
-        }
-    }
-    Ok(found)
 }

@@ -13,16 +13,14 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use rustix::fs::syncfs;
-
 use crate::{
     commit_log::CommitLog,
-    consume_queue::{usable_name, Entry, Job, Ordinary, Queues, UNIT},
+    consume_queue::{usable_name, Entry, Job, Ordinary, Queues, FORCED_APART_MAX, UNIT},
     error::{store, value, At, Error, Result},
     flusher::Signal,
     mapped_file::{create_directory, sync_directory, MappedFile},
     properties::{self, Keys},
-    queue_files::QueueFiles,
+    queue_files::{force_file_system, QueueFiles},
     recent_keys::RecentKeys,
     record::{self, Crc, Message, Pattern, TOPIC_MAX},
     recover,
@@ -31,9 +29,6 @@ use crate::{
 
 /// Queues whose entries are written between two looks at the state.
 const JOBS_MAX: usize = 32;
-/// Queues that are forced file by file. Each costs the disk up to three flushes of its cache, of file and directories, so
-/// that 400,000 new queues would take it half an hour; over this the whole file system is forced, in some seconds.
-const FORCED_APART_MAX: usize = 1000;
 
 pub struct Config {
     pub commit_log: PathBuf,
@@ -193,8 +188,7 @@ pub struct Shared {
     state: Mutex<State>,
     flushing: Mutex<()>,
     queue_io: Mutex<()>,
-    /// The directory of the queues. A `syncfs` reports what went wrong since its descriptor was opened, so this one is as old as
-    /// the store.
+    /// The directory of the queues, opened before anything was written there: see `force_file_system`.
     queue_root: File,
 }
 
@@ -320,7 +314,7 @@ impl Shared {
         if force {
             let forcing = self.state().queues.take_unforced();
             if forcing.len() > FORCED_APART_MAX {
-                if let Err(error) = self.force_file_system() {
+                if let Err(error) = force_file_system(&self.queue_root, &files.root) {
                     self.state().queues.put_back_unforced(&forcing);
                     return Err(error.of_sync());
                 }
@@ -336,11 +330,6 @@ impl Shared {
         }
         self.state().queues.age();
         Ok(boundary)
-    }
-
-    /// Force all queues, with whatever else is on their file system. Linux reports errors of this since 5.8.
-    fn force_file_system(&self) -> Result<()> {
-        syncfs(&self.queue_root).map_err(io::Error::from).at("sync the file system of", &self.config.consume_queue)
     }
 
     fn write_jobs(&self, files: &QueueFiles, jobs: &[Job]) -> Result<()> {

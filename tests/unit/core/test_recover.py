@@ -67,6 +67,7 @@ def check(path: Path, log: Log, start: int = 0, *, scanned: int | None = None) -
     end, seen = store.recover(start, True)
     assert (end, seen) == (log.end, len(log.records) if scanned is None else scanned)
     check_content(store, log)
+    store.flush_queues(False)
     check_disk(path, log)
     again = opened(path)
     assert again.recover(start, True) == (end, seen)
@@ -136,10 +137,69 @@ def test_scanning_may_start_at_any_file(tmp_path: Path, start_file: int) -> None
     check(path, log, start, scanned=sum(one.position >= start for one in log.records))
 
 
-def test_a_start_that_is_no_file_is_refused(tmp_path: Path) -> None:
-    written(tmp_path, 10)
-    with pytest.raises(ValueError, match="start 5"):
-        opened(tmp_path).recover(5, True)
+def test_the_scan_begins_where_a_record_ends_if_told_so(tmp_path: Path) -> None:
+    """Row 4.1: where our checkpoint says. Entries that lead below are trusted, and nothing below is judged."""
+    log = written(tmp_path / "a", 60, flushed=60)
+    for number in (1, 17, 30, 59, 60):
+        path = stores.copied(tmp_path / "a", tmp_path / "b")
+        start = log.records[number].position if number < 60 else log.end
+        check(path, log, start, scanned=60 - number)
+    path = stores.copied(tmp_path / "a", tmp_path / "b")
+    overwrite(path, log.records[20].position + 90, b"damaged")
+    overwrite(path, log.records[25].position, bytes(8))
+    store = opened(path)
+    assert store.recover(log.records[30].position, True) == (log.end, 30)
+    assert (store.flushed_position, store.recovery[0]) == (log.records[30].position, log.end - log.records[30].position)
+    assert store.read(log.records[26].position) == log.records[26].encode()
+
+
+@pytest.mark.parametrize("damage", ["files", "all files", "zeros", "the last record", "garbage", "another log", "no queues"])
+def test_a_log_that_does_not_reach_its_start_is_refused_as_it_is(tmp_path: Path, damage: str) -> None:
+    """What was on disk and isn't any more is lost: to go on would hide that, and to cut would lose more."""
+    log = written(tmp_path / "a", 60, flushed=60)
+    path = stores.copied(tmp_path / "a", tmp_path / "b")
+    start, files, ends = log.records[59].position, log_files(path), str(log.records[58].position)
+    match damage:
+        case "files":
+            files[-1].unlink()
+            ends = str((len(files) - 1) * FILE)
+        case "all files":
+            [file.unlink() for file in files]
+            ends = f"no log in {path}/commitlog,"
+        case "zeros" | "no queues":
+            overwrite(path, log.records[58].position, bytes(log.end - log.records[58].position))
+        case "the last record":
+            overwrite(path, log.records[58].position, bytes(8))
+            overwrite(path, start, bytes(log.end - start))
+        case "garbage":
+            overwrite(path, log.records[58].position, b"garbage!" * (log.records[58].size // 8 + 8))
+        case "another log":
+            start += 1
+            ends = str(log.end)
+    if damage == "no queues":
+        shutil.rmtree(path / "consumequeue")
+    before = {file: file.read_bytes() for file in path.rglob("*") if file.is_file()}
+    with pytest.raises(StoreError, match=f"{ends}.* whole on disk up to {start}"):
+        opened(path).recover(start, True)
+    assert {file: file.read_bytes() for file in path.rglob("*") if file.is_file()} == before
+
+
+def test_records_larger_than_what_is_looked_at_first(tmp_path: Path) -> None:
+    store = stores.opened(tmp_path, log_file_size=64 << 20, max_message_size=16 << 20)
+    store.recover(0, True)
+    placed = [stores.append(store, record(0, body=bytes(size)))[:2] for size in (100, 9 << 20, 3 << 20, 100)]
+    store.close()
+    for position, size in placed:
+        store = stores.opened(tmp_path, log_file_size=64 << 20)
+        assert store.recover(position + size, True)[1] == len(placed) - placed.index((position, size)) - 1
+
+
+def test_a_start_below_the_log_is_an_error(tmp_path: Path) -> None:
+    written(tmp_path / "a", 60, flushed=60)
+    path = stores.copied(tmp_path / "a", tmp_path / "b")
+    log_files(path)[0].unlink()
+    with pytest.raises(ValueError, match="start 5 is below"):
+        opened(path).recover(5, True)
 
 
 @pytest.mark.parametrize("field", ["size", "magic", "position", "body", "rest", "zero page"])
@@ -341,6 +401,7 @@ def test_entries_that_queues_have_lost_come_from_the_log(tmp_path: Path, what: s
     store = opened(path)
     assert store.recover(start, True)[0] == log.end
     check_content(store, log)
+    store.flush_queues(False)
     check_disk(path, log)
 
 
@@ -484,26 +545,62 @@ def test_records_without_a_place_in_a_queue(tmp_path: Path, changes: dict[str, o
 
 
 def test_a_far_offset_costs_no_more_than_a_file(tmp_path: Path) -> None:
+    """Of a queue of which nothing else is known. Forcing asks for the files there are, not for 2^50 before."""
     (tmp_path / "commitlog").mkdir()
-    first = hostile(0, topic="T", queue_id=0)
-    far = hostile(len(first), topic="T", queue_id=0, queue_offset=2**50)
-    (tmp_path / "commitlog" / f"{0:020}").write_bytes((first + far).ljust(FILE, b"\0"))
+    far = hostile(0, topic="T", queue_id=0, queue_offset=2**50)
+    (tmp_path / "commitlog" / f"{0:020}").write_bytes(far.ljust(FILE, b"\0"))
     store = opened(tmp_path)
-    assert store.recover(0, True)[1] == 2
+    assert store.recover(0, True)[1] == 1
     assert store.queue_bounds("T", 0) == (2**50, 2**50 + 1)
     assert len(list((tmp_path / "consumequeue" / "T" / "0").iterdir())) == 1
-
-
-def test_a_far_offset_is_forced_without_counting_the_files_before_it(tmp_path: Path) -> None:
-    """There may have been 2^50 files between the two entries; forcing asks for those there are."""
-    (tmp_path / "commitlog").mkdir()
-    first = hostile(0, topic="T", queue_id=0)
-    far = hostile(len(first), topic="T", queue_id=0, queue_offset=2**50)
-    (tmp_path / "commitlog" / f"{0:020}").write_bytes((first + far).ljust(FILE, b"\0"))
-    store = opened(tmp_path)
-    store.recover(0, True)
-    assert store.flush_queues(True) == (len(first + far), store.store_timestamp("T", 0, 2**50))
+    assert store.flush_queues(True) == (len(far), store.store_timestamp("T", 0, 2**50))
     store.close()
+
+
+@pytest.mark.parametrize("place", ["in the middle", "at the end"])
+@pytest.mark.parametrize("offset", [3, 15, 300, 2**20, 2**50])
+@pytest.mark.parametrize(("flushed", "start_file"), [(0, 0), (120, 0), (120, -5)])
+def test_a_damaged_queue_offset_costs_one_message(
+    tmp_path: Path, flushed: int, start_file: int, offset: int, place: str
+) -> None:
+    """Row 4.1, pitfall 9.5: no CRC guards that field, and who believes it ends or moves the queue."""
+    log = written(tmp_path / "a", 120, flushed=flushed)
+    path = stores.copied(tmp_path / "a", tmp_path / "b")
+    start = opened(path).files()[start_file][0]
+    queue = log.queue("T", 0)
+    broken = queue[-1 if place == "at the end" else next(at for at, one in enumerate(queue) if one.position >= start) + 2]
+    overwrite(path, broken.position + 20, struct.pack(">q", offset))
+    store = opened(path)
+    assert store.recover(start, True)[0] == log.end
+    for _ in range(2):
+        low, high = store.queue_bounds("T", 0) or (0, 0)
+        assert low == 0
+        assert high in (len(queue), *((len(queue) - 1, offset + 1) if place == "at the end" else ()))
+        for one in queue:
+            if one is not broken:
+                got = store.get("T", 0, one.queue_offset, 1, 1 << 20, log.end, None)
+                assert stores.joined(got[5]) == one.encode()
+        store.close()
+        store = opened(path)
+        store.recover(start, True)
+
+
+def test_a_hole_behind_the_start_makes_no_queue_too_long(tmp_path: Path) -> None:
+    """Row 4.1: a power cut may leave any sectors of what wasn't forced, of queues and of the log."""
+    log = written(tmp_path / "a", 120, flushed=120)
+    queue = log.queue("T", 0)
+    for hole in range(5, len(queue) - 1):
+        path = stores.copied(tmp_path / "a", tmp_path / "b")
+        start = queue[5].position
+        overwrite(path, start, bytes(log.end - start))
+        files = sorted((path / "consumequeue" / "T" / "0").iterdir())
+        for index in {5, hole, *range(len(queue) // 2, len(queue) // 2 + 2)}:
+            data = bytearray(files[index // 7].read_bytes())
+            data[index % 7 * 20 : index % 7 * 20 + 20] = bytes(20)
+            files[index // 7].write_bytes(data)
+        store = opened(path)
+        assert store.recover(start, True)[0] == start
+        assert store.queue_bounds("T", 0) == (0, 5)
 
 
 def test_an_entry_whose_record_is_of_another_topic_now_is_none(tmp_path: Path) -> None:
@@ -548,6 +645,7 @@ def test_any_crash_leaves_a_prefix(
     store = opened(path)
     store.recover(0, True)
     check_content(store, expected)
+    store.flush_queues(False)
     check_disk(path, expected)
 
 

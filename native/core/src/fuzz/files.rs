@@ -21,7 +21,7 @@ use crate::{
     mapped_file,
     queue_files::QueueFiles,
     record::{self, Crc, Found, MAGIC_BLANK},
-    recover,
+    replay,
     state::{Config, Shared},
     walk::{Faults, Walk, WINDOW},
 };
@@ -228,7 +228,7 @@ fn entries_lead_to_records(shared: &Shared) {
 fn files_in(directory: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     let mut found: Vec<_> =
         mapped_file_paths(directory).into_iter().map(|path| (path.clone(), fs::read(path).unwrap())).collect();
-    for (_, inner) in recover::directories(directory).unwrap() {
+    for (_, inner) in replay::directories(directory).unwrap() {
         found.extend(files_in(&inner));
     }
     found.sort_unstable();
