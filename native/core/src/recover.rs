@@ -365,18 +365,14 @@ impl Replay {
         let Some(queue) = self.queues.queue_mut(slot) else { return Ok(()) };
         (queue.exists, queue.min, queue.next, queue.written) = (true, first_base / UNIT as u64, end, end);
         let Some(queue) = self.queues.queue(slot) else { return Ok(()) };
-        // An entry that a power cut has torn may lead anywhere; one that is whole leads behind the one before it.
-        while let Some(entry) = last.filter(|last| last.is_real() && end > queue.min + 1) {
-            let before = self.queues.entry(queue, end - 2);
-            if before.is_none_or(|before| !before.is_real() || before.position < entry.position) {
-                break;
-            }
-            (end, last) = (end - 1, before);
+        let is_trusted = |entry: Entry| entry.is_used() && (!entry.is_real() || (entry.position as u64) < self.start);
+        let whole = self.queues.whole_end(queue, end);
+        if whole != end {
+            last = self.queues.entry(queue, whole - 1);
         }
-        let is_trusted = |entry: Entry| !entry.is_real() || (entry.position as u64) < self.start;
         let trusted = match last {
-            Some(last) if !is_trusted(last) => self.queues.search(queue, is_trusted),
-            _ => end,
+            Some(last) if !is_trusted(last) => self.queues.whole_end(queue, self.queues.search(queue, is_trusted)),
+            _ => whole,
         };
         self.set_end(slot, trusted);
         Ok(())

@@ -61,6 +61,14 @@ def overwrite(path: Path, position: int, data: bytes) -> None:
             file.write(bytes([byte]))
 
 
+def change_entry(path: Path, key: tuple[str, int], index: int, data: bytes) -> None:
+    """Overwrite the beginning of a queue's entry on disk."""
+    file_start, at = divmod(20 * index, QUEUE_FILE)
+    with (path / "consumequeue" / key[0] / str(key[1]) / f"{file_start * QUEUE_FILE:020}").open("r+b") as file:
+        file.seek(at)
+        file.write(data)
+
+
 def check(path: Path, log: Log, start: int = 0, *, scanned: int | None = None) -> Store:
     """Recover, and find exactly the model's log: in memory, on disk, after another append, and once more."""
     store = opened(path)
@@ -383,6 +391,28 @@ def test_a_queue_ahead_of_the_log_is_cut(tmp_path: Path) -> None:
     assert stores.append(again, record(120, topic="T", queue_id=0))[2] == len(left.queue("T", 0))
 
 
+@pytest.mark.parametrize("damage", ["dropped", "torn", "dropped before a torn one"])
+def test_entries_that_a_power_cut_damaged_before_others_are_not_counted(tmp_path: Path, damage: str) -> None:
+    """The log has lost the records of all of them; those that weren't damaged lead behind its end."""
+    log = written(tmp_path / "a", 120, flushed=120)
+    path = stores.copied(tmp_path / "a", tmp_path / "b")
+    start = 4 * FILE
+    for file in log_files(path)[4:]:
+        file.write_bytes(bytes(FILE))
+    left = Log(FILE, [one for one in log.records if one.position < start], start)
+    for key in left.queues():
+        first = len(left.queue(*key))
+        match damage:
+            case "dropped":
+                change_entry(path, key, first, bytes(20))
+            case "torn":
+                change_entry(path, key, first, bytes(8))
+            case _:
+                change_entry(path, key, first, bytes(20))
+                change_entry(path, key, first + 1, bytes(8))
+    check(path, left, start, scanned=0)
+
+
 def test_recovery_reads_from_its_start_on_and_no_more(tmp_path: Path) -> None:
     """Row 4.1: what it costs is what isn't known to be on disk, not the size of the log."""
     log = written(tmp_path / "a", 200, flushed=200)
@@ -483,6 +513,7 @@ def test_records_without_a_place_in_a_queue(tmp_path: Path, changes: dict[str, o
 
 
 def test_a_far_offset_costs_no_more_than_a_file(tmp_path: Path) -> None:
+    """There may have been 2^50 files between the two entries; forcing asks for those there are."""
     (tmp_path / "commitlog").mkdir()
     first = hostile(0, topic="T", queue_id=0)
     far = hostile(len(first), topic="T", queue_id=0, queue_offset=2**50)
@@ -491,16 +522,6 @@ def test_a_far_offset_costs_no_more_than_a_file(tmp_path: Path) -> None:
     assert store.recover(0, True)[1] == 2
     assert store.queue_bounds("T", 0) == (2**50, 2**50 + 1)
     assert len(list((tmp_path / "consumequeue" / "T" / "0").iterdir())) == 1
-
-
-def test_a_far_offset_is_forced_without_counting_the_files_before_it(tmp_path: Path) -> None:
-    """There may have been 2^50 files between the two entries; forcing asks for those there are."""
-    (tmp_path / "commitlog").mkdir()
-    first = hostile(0, topic="T", queue_id=0)
-    far = hostile(len(first), topic="T", queue_id=0, queue_offset=2**50)
-    (tmp_path / "commitlog" / f"{0:020}").write_bytes((first + far).ljust(FILE, b"\0"))
-    store = opened(tmp_path)
-    store.recover(0, True)
     assert store.flush_queues(True) == (len(first + far), store.store_timestamp("T", 0, 2**50))
     store.close()
 
