@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import logging
-import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TypeVar
@@ -108,15 +107,16 @@ class Saver:
         return future
 
     async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
         try:
             while self._changed:
                 await self._pause()
                 self._changed = False
                 self._hurry.clear()
                 waiting, self._waiting = self._waiting, []
-                started = time.monotonic()
+                started = loop.time()
                 error = await self._save()
-                ended = time.monotonic()
+                ended = loop.time()
                 pause = min(PAUSE_PER_COST * (ended - started), PAUSE_SECONDS_MAX)
                 self._not_before = ended + (pause if error is None else RETRY_SECONDS)
                 for future in waiting:
@@ -134,7 +134,7 @@ class Saver:
             self._running = None
 
     async def _pause(self) -> None:
-        left = self._not_before - time.monotonic()
+        left = self._not_before - asyncio.get_running_loop().time()
         if left > 0 and not self._closing:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._hurry.wait(), left)
