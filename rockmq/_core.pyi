@@ -105,7 +105,10 @@ class Store:
         A file made ahead by `prepare_next_file` isn't among them before it is used. Releases the GIL.
         """
     def recover(self, start: int, check_crc: bool) -> tuple[int, int]:
-        """Find the end of the log by scanning from `start` (a file's first position), and make the queues agree with it.
+        """Find the end of the log by scanning from `start`, and make the queues agree with it.
+
+        Below `start`, a file's first position or a place where a record ends, everything is on disk, in log and queues. A
+        log that doesn't reach up to there any more is a StoreError that says what to do, and nothing was changed then.
 
         Every record is put again into its queue (a put that is already there changes nothing). The scan ends at the first
         record that isn't whole: wrong magic, size, position or CRC. What lies behind is removed from disk: log bytes are
@@ -116,7 +119,7 @@ class Store:
         follow the scan, and a queue ends behind the record of it that was put last. Where queues have lost entries below
         `start` that the log still has, the scan begins earlier, but the log doesn't end there. A hole that is left gets
         pre-blank entries. What was scanned isn't flushed yet.
-        Once per store: StoreError the second time, ValueError when `start` is no file's first position.
+        Once per store: StoreError the second time, ValueError when `start` is below the log.
         """
     @property
     def recovery(self) -> tuple[int, int]:

@@ -68,7 +68,7 @@ def dump(
 def repair(
     directory: Directory,
     config: Config = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Also cut a torn tail off the log, as recovery does.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Also end the log behind its last record, torn or not.")] = False,
 ) -> None:
     """Make the queues and the index anew from the log. No broker may run on the store.
 

@@ -17,7 +17,7 @@ def run(directory: Path, config: Path | None, *, yes: bool) -> int:
     typer.echo("going to:")
     for line in plan(layout):
         typer.echo(f"  {line}")
-    typer.echo(f"  {'cut a torn tail off the log, if there is one' if yes else 'leave the log as it is'}")
+    typer.echo(f"  {'end the log behind its last record' if yes else 'leave the log as it is'}")
     progress = Progress()
     done = repair(layout, progress, cut=yes, say=lambda line: typer.echo(f"  {line}"))
     progress.close()
@@ -28,4 +28,8 @@ def run(directory: Path, config: Path | None, *, yes: bool) -> int:
             typer.echo(f"    expected {expected}, found {found}")
     if done.tail is not None and not done.is_cut:
         typer.echo("a torn tail is cut off by the next start after a kill, or by this command with --yes")
-    return 1 if done.damaged and not (done.is_cut and len(done.damaged) == 1) else 0
+    if done.lost_until is not None:
+        typer.echo(f"the log ends at {done.end}, and was whole on disk up to {done.lost_until}: no broker starts on it")
+        typer.echo("    before the log is put back from a copy, or this command with --yes lets it end there")
+    stays = done.damaged and not (done.is_cut and len(done.damaged) == 1)
+    return 1 if stays or done.lost_until is not None else 0

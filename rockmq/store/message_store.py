@@ -179,16 +179,6 @@ class MessageStore:
             self.core.recovery[0] / recovery.GIB,
             time.monotonic() - started,
         )
-        if self._checkpoint.position is not None and self._checkpoint.position > end:
-            # What comes in its place isn't on disk because the old one was.
-            log.error(
-                "the log of %s ends at %d, but was whole on disk up to %d before: what was there is lost",
-                self.root,
-                end,
-                self._checkpoint.position,
-            )
-            self._checkpoint.position = end
-            self._checkpoint.save(self._checkpoint_path)
         if self.is_sync:
             # A kill leaves records that are only in the page cache. Nobody may see them there; there are few.
             self.core.flush()

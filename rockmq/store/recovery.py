@@ -18,20 +18,21 @@ GIB = 1 << 30
 
 
 def start(files: list[tuple[int, int]], checkpoint: Checkpoint, *, was_killed: bool, now: int) -> int:
-    """The log file to read from; `files` are (first position, store time of the first record or -1), `now` is in ms.
+    """Where to read the log from; `files` are (first position, store time of the first record or -1), `now` is in ms.
 
-    It is the newest with a record in it that begins where everything before was on disk. A checkpoint of ours tells that by
-    position, so that no clock has a say. One of Apache's tells a time, which is all there is after a kill; a time that is
-    yet to come vouches for nothing.
+    A checkpoint of ours tells a position below which everything was on disk, so that no clock has a say; that the log still
+    reaches up to there the core finds out. One of Apache's tells a time, which is all there is after a kill, and a time that
+    is yet to come vouches for nothing: then it is the newest file whose first record is older.
     """
+    first = files[0][0] if files else 0
     if checkpoint.position is not None:
-        safe = [position for position, stored in files if stored >= 0 and position <= checkpoint.position]
-    elif was_killed:
+        return max(checkpoint.position, first)
+    if was_killed:
         bound = checkpoint.safe if checkpoint.safe <= now else 0
         safe = [position for position, stored in files if 0 < stored <= bound]
     else:
         safe = [position for position, stored in files if stored >= 0]
-    return max(safe, default=files[0][0] if files else 0)
+    return max(safe, default=first)
 
 
 async def telling(opening: Awaitable[None], progress: Callable[[], tuple[int, int]]) -> None:

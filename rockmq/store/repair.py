@@ -5,6 +5,8 @@ is broken off, the store is the old one or the new one, and the next repair clea
 
 The log is only read, unless its torn tail is to be cut: that is what recovery cuts too, the bytes behind the last record
 of the last file when no record follows. A damage with records behind it is never cut: those are put into queues like all.
+What was read is then vouched for by the checkpoint, so that the next start cuts nothing of it either. A log that ends before
+the checkpoint says has lost messages; that it shall end there is a decision, so only `cut` brings the checkpoint down.
 """
 
 import os
@@ -17,6 +19,7 @@ from pathlib import Path
 from rockmq import _core
 from rockmq.base.errors import ConfigError
 from rockmq.base.files import sync_directory
+from rockmq.store.checkpoint import Checkpoint
 from rockmq.store.files import StoreLock
 from rockmq.store.layout import Layout, index_files
 from rockmq.store.verify import STEP_BYTES, Progress, steps
@@ -28,7 +31,8 @@ TORN = ("torn", "tail")
 
 @dataclass
 class Repaired:
-    """What was done. `tail` is (path, byte) of a torn tail, which was cut or not."""
+    """What was done. `tail` is (path, byte) of a torn tail, which was cut or not; `lost_until` is the position up to which
+    the log was whole once, if it ends before and was left so."""
 
     records: int = 0
     end: int = 0
@@ -37,6 +41,7 @@ class Repaired:
     damaged: "list[_core.Fault]" = field(default_factory=list)
     tail: tuple[Path, int] | None = None
     is_cut: bool = False
+    lost_until: int | None = None
 
 
 def plan(layout: Layout) -> list[str]:
@@ -92,7 +97,23 @@ def _repair(layout: Layout, progress: Progress, *, cut: bool, say: Callable[[str
     for _, new in pairs:
         shutil.rmtree(new)
     sync_directory(layout.root)
+    _vouch(layout, done, cut=cut)
     return done
+
+
+def _vouch(layout: Layout, done: Repaired, *, cut: bool) -> None:
+    """Let the next start begin where what was read ends."""
+    path = layout.root / "checkpoint"
+    checkpoint = Checkpoint.load(path)
+    if checkpoint.position is not None and checkpoint.position > done.end and not cut:
+        done.lost_until = checkpoint.position
+        return
+    for base, _ in layout.log_files:
+        with open(layout.commit_log / f"{base:020}", "rb") as file:
+            os.fsync(file.fileno())
+    checkpoint.position = done.end
+    checkpoint.save(path)
+    sync_directory(layout.root)
 
 
 def beside(directory: Path) -> Path:
@@ -109,7 +130,7 @@ def _read(rebuild: _core.Rebuild, layout: Layout, progress: Progress) -> Repaire
             if records and done.tail is not None:
                 done.tail = None  # there is more behind it, so it isn't a tail
             done.records += records
-            done.end = at if records else done.end
+            done.end = at if records or not ended else done.end
             done.damaged += faults
             if faults and faults[-1][0] in TORN:
                 done.tail = Path(faults[-1][1]), faults[-1][2]

@@ -118,6 +118,7 @@ def _verify(layout: Layout, progress: Progress) -> Report:
     if layout.index_sizes is None:
         report.notes.append("the index wasn't checked: its sizes can't be told without the broker's configuration")
     _walk(check, report, end, progress)
+    _check_reach(report)
     counts, told, more = check.finish()
     report.queues, report.queue_entries, report.index_files, report.index_entries = counts
     _add_queue_faults(report, told, more, topics)
@@ -165,7 +166,7 @@ def _walk(check: _core.Check, report: Report, end: int | None, progress: Progres
                 hole = None
             report.add_told(told, more)
             report.records += records
-            if records:
+            if records or not ended:
                 report.end = at
             progress(number * layout.log_file_size + at - base, total)
         if ended and hole is None:
@@ -215,6 +216,14 @@ def _check_checkpoint(report: Report) -> None:
         value: int = getattr(checkpoint, name)
         if not 0 <= value <= latest:
             report.add(Finding("checkpoint", "checkpoint", byte, 1, f"the {name} time, not in the future", f"{value}"))
+
+
+def _check_reach(report: Report) -> None:
+    """Whether the log goes as far as it once was on disk; a running broker's start has seen to that."""
+    position = Checkpoint.load(report.layout.root / "checkpoint").position
+    end = max(report.end, report.layout.log_min)
+    if position is not None and position > end and not report.layout.is_running:
+        report.add(Finding("checkpoint", "checkpoint", 40, 1, f"a log up to {position}", f"one that ends at {end}"))
 
 
 def _check_documents(report: Report) -> set[str] | None:

@@ -539,20 +539,6 @@ impl Queues {
         low
     }
 
-    /// Where a queue ends that has entries up to `end`, less what a power cut left of the last ones: an entry that it tore
-    /// may lead anywhere, and where it dropped some there are zeros. One that is whole leads behind the one before it.
-    pub fn whole_end(&self, queue: &Queue, mut end: u64) -> u64 {
-        while end > queue.min + 1 {
-            let (Some(before), Some(last)) = (self.entry(queue, end - 2), self.entry(queue, end - 1)) else { break };
-            let follows = !before.is_real() || !last.is_real() || before.position < last.position;
-            if before.is_used() && last.is_used() && follows {
-                break;
-            }
-            end -= 1;
-        }
-        end
-    }
-
     /// Raise the minimum of a queue to the first entry at or above `position`; true when it was raised.
     pub fn raise_min(&mut self, slot: usize, position: u64) -> bool {
         let Some(queue) = self.queue(slot).filter(|queue| queue.exists && queue.min_position < position) else {

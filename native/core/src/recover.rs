@@ -1,8 +1,9 @@
 //! Recovery: where the log ends, and what the queues have to say about it.
 //!
-//! The log is the truth. It is scanned from `start` and ends before the first record that isn't whole: wrong magic, size,
-//! position or CRC. What lies behind was never acknowledged, and is wiped so that it can't come to life again behind a new
-//! tail after the next crash. What was scanned may be in the page cache only, and isn't called flushed before it is.
+//! The log is the truth. It is scanned from `start`, up to which it was on disk and has to be there, and ends before the first
+//! record that isn't whole: wrong magic, size, position or CRC. What lies behind was never acknowledged, and is wiped so
+//! that it can't come to life again behind a new tail after the next crash. What was scanned may be in the page cache only,
+//! and isn't called flushed before it is.
 //!
 //! The scan begins earlier where queues have lost what they had: all of their files, or entries between those they have and
 //! those the scan finds. Below `start` the log isn't judged: nothing there is cut off, whatever it holds.
@@ -33,11 +34,12 @@ use crate::{
     check_queues::{entry_of, tags_fit},
     commit_log,
     consume_queue::{Entry, Queue, Queues, PENDING_MAX, UNIT},
-    error::{value, At, Result},
+    error::{store, value, At, Result},
     mapped_file::{self, allocate, MappedFile},
     queue_files::QueueFiles,
     record::{self, Found, BLANK_SIZE},
     state::Config,
+    walk::{Faults, Walk, WINDOW},
 };
 
 /// Bytes of entries held for all queues before they are put into files.
@@ -66,13 +68,11 @@ pub struct Progress {
     pub total: AtomicU64,
 }
 
+/// `start` is where the log is whole and on disk up to: the first position of a file, or a place where a record ends.
 pub fn recover(config: &Config, start: u64, check_crc: bool, progress: &Progress) -> Result<Recovered> {
     let bases = commit_log::list(&config.commit_log, config.log_file_size)?;
-    if !bases.is_empty() && !bases.contains(&start) {
-        return value(format!("start {start} is not the first position of a log file"));
-    }
     let min = bases.first().copied().unwrap_or(0);
-    let start = if bases.is_empty() { min } else { start };
+    check_start(config, &bases, start)?;
     let files = || QueueFiles { root: config.consume_queue.clone(), file_size: config.queue_file_size };
     let mut replay = Replay::new(files(), start, None);
     replay.log_min = min;
@@ -113,11 +113,62 @@ pub fn recover(config: &Config, start: u64, check_crc: bool, progress: &Progress
     Ok(Recovered {
         files,
         queues: replay.queues,
-        flushed: from.min(scan.end),
+        flushed: start.min(scan.end),
         end: scan.end,
         records: scan.records,
         last_timestamp: scan.last_timestamp,
     })
+}
+
+/// A log that doesn't reach up to `start` any more has lost messages that were on disk. To go on would hide that, and cut
+/// off what is left behind a damage, so it is an error, and nothing has been changed then.
+///
+/// What is below `start` isn't judged, only whether it is there: a record has to end at `start` or to begin there. It is
+/// looked for in the megabyte before, and in more where no record begins in that.
+fn check_start(config: &Config, bases: &[u64], start: u64) -> Result<()> {
+    let size = config.log_file_size;
+    let (min, end) = (bases.first().copied().unwrap_or(0), bases.last().map_or(0, |last| last + size));
+    if start < min {
+        return value(format!("start {start} is below the log's first position {min}"));
+    }
+    if start > end {
+        return lost(config, end, start);
+    }
+    if start % size == 0 {
+        return Ok(());
+    }
+    let base = start - start % size;
+    let mut walk = Walk::new(config.commit_log.clone(), size, WINDOW, false);
+    let mut distance = WINDOW as u64;
+    loop {
+        let (from, mut faults) = (base.max(start.saturating_sub(distance)), Faults::new());
+        let first = if from == base { Some(base) } else { walk.search(base, from)? };
+        let step = walk.step(first.unwrap_or(start + 1), start, &mut faults, |_, _| Ok(()))?;
+        if step.next == start {
+            return Ok(());
+        }
+        if from == base {
+            return lost(config, faults.list.last().map_or(step.next, |fault| base + fault.at), start);
+        }
+        distance *= 8;
+    }
+}
+
+fn lost(config: &Config, end: u64, start: u64) -> Result<()> {
+    let root = config.consume_queue.parent().unwrap_or(Path::new("")).display();
+    if end == 0 {
+        return store(format!(
+            "there is no log in {}, and it was whole on disk up to {start}: put it back from a copy, or delete \
+             {root}/checkpoint to begin anew",
+            config.commit_log.display()
+        ));
+    }
+    store(format!(
+        "the log in {} is damaged or ends at {end}, and was whole on disk up to {start}; nothing was changed. `rockmq store \
+         verify {root}` tells what is there; put the log back from a copy, or have `rockmq store repair {root} --yes` end it \
+         where it still can be read",
+        config.commit_log.display()
+    ))
 }
 
 /// The store timestamp of the record a log file starts with, -1 when it doesn't start with one.
@@ -162,7 +213,8 @@ struct Scan {
 }
 
 impl Scan {
-    /// Replay the log files from `from` on; the log ends only behind `start`.
+    /// Replay the log from `from` on; it ends only at or behind `start`. What isn't whole below is passed over, with all that
+    /// is behind it in its file.
     fn run(
         config: &Config,
         bases: &[u64],
@@ -171,25 +223,26 @@ impl Scan {
         progress: &Progress,
         replay: &mut Replay,
     ) -> Result<Self> {
+        let size = config.log_file_size;
         let mut scan = Self { end: from, last: from, records: 0, last_timestamp: 0, ended: false };
-        let bases = &bases[bases.partition_point(|&base| base < from)..];
+        let bases = &bases[bases.partition_point(|&base| base + size <= from)..];
         progress.read.store(0, Ordering::Relaxed);
-        progress.total.store(bases.len() as u64 * config.log_file_size, Ordering::Relaxed);
+        progress.total.store(bases.last().map_or(0, |last| last + size - from), Ordering::Relaxed);
         for &base in bases {
-            let file = MappedFile::open(&config.commit_log, base, config.log_file_size as usize)?;
+            let file = MappedFile::open(&config.commit_log, base, size as usize)?;
             file.read_ahead();
-            let read_before = base - from;
-            scan.file(&file, check_crc, |at, record| {
-                progress.read.store(read_before + at as u64, Ordering::Relaxed);
+            scan.file(&file, (from, start), check_crc, |end, record| {
+                progress.read.store(end - from, Ordering::Relaxed);
                 replay.put(record)
             })?;
             scan.last = base;
-            if scan.ended && base >= start {
-                progress.read.store(scan.end - from, Ordering::Relaxed);
+            if !scan.ended {
+                scan.end = base + size;
+            }
+            progress.read.store(scan.end - from, Ordering::Relaxed);
+            if scan.ended {
                 break;
             }
-            (scan.end, scan.ended) = (base + config.log_file_size, false);
-            progress.read.store(scan.end - from, Ordering::Relaxed);
         }
         Ok(scan)
     }
@@ -198,33 +251,31 @@ impl Scan {
     fn file(
         &mut self,
         file: &MappedFile,
+        (from, start): (u64, u64),
         check_crc: bool,
-        mut put: impl FnMut(usize, &record::Record<'_>) -> Result<()>,
+        mut put: impl FnMut(u64, &record::Record<'_>) -> Result<()>,
     ) -> Result<()> {
-        let mut at = 0;
+        let mut position = from.max(file.base);
         loop {
+            let at = (position - file.base) as usize;
             let data = file.read(at);
-            match record::find(data, file.base + at as u64, check_crc) {
-                Found::Record(record) if record::is_torn(&record, at + record.size, &data[record.size..]) => {
-                    self.ended = true;
-                    break;
-                }
-                Found::Record(record) => {
-                    at += record.size;
+            match record::find(data, position, check_crc) {
+                Found::Record(record) if !record::is_torn(&record, at + record.size, &data[record.size..]) => {
+                    position += record.size as u64;
                     self.records += 1;
                     self.last_timestamp = record.store_timestamp;
-                    put(at, &record)?;
+                    put(position, &record)?;
                 }
                 Found::Blank => break,
                 // A record may end exactly at the end of a file that another store wrote.
                 Found::Nothing if data.is_empty() => break,
-                Found::Nothing => {
-                    self.ended = true;
+                _ if position < start => position = start.min(file.base + file.size() as u64),
+                _ => {
+                    (self.end, self.ended) = (position, true);
                     break;
                 }
             }
         }
-        self.end = file.base + at as u64;
         Ok(())
     }
 }
@@ -365,16 +416,24 @@ impl Replay {
         let Some(queue) = self.queues.queue_mut(slot) else { return Ok(()) };
         (queue.exists, queue.min, queue.next, queue.written) = (true, first_base / UNIT as u64, end, end);
         let Some(queue) = self.queues.queue(slot) else { return Ok(()) };
-        let is_trusted = |entry: Entry| entry.is_used() && (!entry.is_real() || (entry.position as u64) < self.start);
-        let whole = self.queues.whole_end(queue, end);
-        if whole != end {
-            last = self.queues.entry(queue, whole - 1);
+        let is_trusted = |entry: Entry| !entry.is_real() || (entry.position as u64) < self.start;
+        if last.is_some_and(|last| !is_trusted(last)) {
+            end = self.queues.search(queue, is_trusted);
         }
-        let trusted = match last {
-            Some(last) if !is_trusted(last) => self.queues.whole_end(queue, self.queues.search(queue, is_trusted)),
-            _ => whole,
+        // Where a power cut has left holes among the entries behind `start`, and torn ones, which may lead anywhere, the search
+        // may have ended at any of them. A whole entry leads behind the one before it.
+        let entry = |index: u64| self.queues.entry(queue, index);
+        let is_last = |index: u64| {
+            entry(index).is_some_and(|last| {
+                let before = index.checked_sub(1).filter(|&before| before >= queue.min).and_then(entry);
+                let is_behind = |before: Entry| !before.is_real() || before.position < last.position;
+                last.is_used() && is_trusted(last) && (!last.is_real() || before.is_none_or(is_behind))
+            })
         };
-        self.set_end(slot, trusted);
+        while end > queue.min && !is_last(end - 1) {
+            end -= 1;
+        }
+        self.set_end(slot, end);
         Ok(())
     }
 

@@ -163,7 +163,7 @@ impl Walk {
             step.ended = true;
             return Ok(());
         }
-        match self.search(path, base, step.next + 1)? {
+        match self.search(base, step.next + 1)? {
             Some(next) => {
                 faults.push(fault("record", path, at, (next - step.next) as usize, expected, found));
                 step.next = next;
@@ -176,21 +176,22 @@ impl Walk {
         Ok(())
     }
 
-    /// The next place of the file where a whole record or the blank begins.
-    fn search(&mut self, path: &Path, base: u64, from: u64) -> Result<Option<u64>> {
+    /// The next place of the file at `base`, from `from` on, where a whole record or the blank begins.
+    pub fn search(&mut self, base: u64, from: u64) -> Result<Option<u64>> {
         const FIRST: [u8; 3] = [MAGIC_V1.to_be_bytes()[0], MAGIC_V2.to_be_bytes()[0], MAGIC_BLANK.to_be_bytes()[0]];
+        let path = mapped_file::path(&self.directory, base);
         let end = base + self.file_size;
         let mut position = from;
         while position + (BLANK_SIZE as u64) <= end {
             let rest = (end - position) as usize;
-            let data = self.window.get(path, base, position, BLANK_SIZE, rest)?;
+            let data = self.window.get(&path, base, position, BLANK_SIZE, rest)?;
             let candidates = &data[4..data.len() - 3];
             match candidates.iter().position(|byte| FIRST.contains(byte)) {
                 None => position += candidates.len() as u64,
                 Some(distance) => {
                     position += distance as u64;
                     let rest = (end - position) as usize;
-                    let data = self.window.record(path, base, position, rest)?;
+                    let data = self.window.record(&path, base, position, rest)?;
                     if record::find_in(data, position, rest, false) != Found::Nothing {
                         return Ok(Some(position));
                     }

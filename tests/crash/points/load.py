@@ -55,9 +55,6 @@ def start(root: Path) -> Started:
     store = opened(root)
     begin = recovery.start(store.files(), checkpoint, was_killed=abort.was_there, now=1 << 62)
     end, seen = store.recover(begin, True)
-    if checkpoint.position is not None and checkpoint.position > end:
-        checkpoint.position = end
-        checkpoint.save(root / "checkpoint")
     store.flush()
     index = index_of(store, root, checkpoint.index if abort.was_there else None)
     abort.set()

@@ -144,10 +144,69 @@ def test_scanning_may_start_at_any_file(tmp_path: Path, start_file: int) -> None
     check(path, log, start, scanned=sum(one.position >= start for one in log.records))
 
 
-def test_a_start_that_is_no_file_is_refused(tmp_path: Path) -> None:
-    written(tmp_path, 10)
-    with pytest.raises(ValueError, match="start 5"):
-        opened(tmp_path).recover(5, True)
+def test_the_scan_begins_where_a_record_ends_if_told_so(tmp_path: Path) -> None:
+    """Row 4.1: where our checkpoint says. Entries that lead below are trusted, and nothing below is judged."""
+    log = written(tmp_path / "a", 60, flushed=60)
+    for number in (1, 17, 30, 59, 60):
+        path = stores.copied(tmp_path / "a", tmp_path / "b")
+        start = log.records[number].position if number < 60 else log.end
+        check(path, log, start, scanned=60 - number)
+    path = stores.copied(tmp_path / "a", tmp_path / "b")
+    overwrite(path, log.records[20].position + 90, b"damaged")
+    overwrite(path, log.records[25].position, bytes(8))
+    store = opened(path)
+    assert store.recover(log.records[30].position, True) == (log.end, 30)
+    assert (store.flushed_position, store.recovery[0]) == (log.records[30].position, log.end - log.records[30].position)
+    assert store.read(log.records[26].position) == log.records[26].encode()
+
+
+@pytest.mark.parametrize("damage", ["files", "all files", "zeros", "the last record", "garbage", "another log", "no queues"])
+def test_a_log_that_does_not_reach_its_start_is_refused_as_it_is(tmp_path: Path, damage: str) -> None:
+    """What was on disk and isn't any more is lost: to go on would hide that, and to cut would lose more."""
+    log = written(tmp_path / "a", 60, flushed=60)
+    path = stores.copied(tmp_path / "a", tmp_path / "b")
+    start, files, ends = log.records[59].position, log_files(path), str(log.records[58].position)
+    match damage:
+        case "files":
+            files[-1].unlink()
+            ends = str((len(files) - 1) * FILE)
+        case "all files":
+            [file.unlink() for file in files]
+            ends = f"no log in {path}/commitlog,"
+        case "zeros" | "no queues":
+            overwrite(path, log.records[58].position, bytes(log.end - log.records[58].position))
+        case "the last record":
+            overwrite(path, log.records[58].position, bytes(8))
+            overwrite(path, start, bytes(log.end - start))
+        case "garbage":
+            overwrite(path, log.records[58].position, b"garbage!" * (log.records[58].size // 8 + 8))
+        case "another log":
+            start += 1
+            ends = str(log.end)
+    if damage == "no queues":
+        shutil.rmtree(path / "consumequeue")
+    before = {file: file.read_bytes() for file in path.rglob("*") if file.is_file()}
+    with pytest.raises(StoreError, match=f"{ends}.* whole on disk up to {start}"):
+        opened(path).recover(start, True)
+    assert {file: file.read_bytes() for file in path.rglob("*") if file.is_file()} == before
+
+
+def test_records_larger_than_what_is_looked_at_first(tmp_path: Path) -> None:
+    store = stores.opened(tmp_path, log_file_size=64 << 20, max_message_size=16 << 20)
+    store.recover(0, True)
+    placed = [stores.append(store, record(0, body=bytes(size)))[:2] for size in (100, 9 << 20, 3 << 20, 100)]
+    store.close()
+    for position, size in placed:
+        store = stores.opened(tmp_path, log_file_size=64 << 20)
+        assert store.recover(position + size, True)[1] == len(placed) - placed.index((position, size)) - 1
+
+
+def test_a_start_below_the_log_is_an_error(tmp_path: Path) -> None:
+    written(tmp_path / "a", 60, flushed=60)
+    path = stores.copied(tmp_path / "a", tmp_path / "b")
+    log_files(path)[0].unlink()
+    with pytest.raises(ValueError, match="start 5 is below"):
+        opened(path).recover(5, True)
 
 
 @pytest.mark.parametrize("field", ["size", "magic", "position", "body", "rest", "zero page"])

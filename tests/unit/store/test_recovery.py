@@ -6,6 +6,7 @@ import random
 import struct
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,10 @@ import pytest
 from rockmq.base.errors import ConfigError
 from rockmq.store import recovery
 from rockmq.store.checkpoint import SIZE, Checkpoint
+from rockmq.store.layout import find
 from rockmq.store.message_store import MessageStore
+from rockmq.store.repair import repair
+from rockmq.store.verify import verify
 from tests.support.clock import FakeClock
 from tests.unit.store.stores import HOST, made
 
@@ -21,11 +25,16 @@ FILE = 16 << 10
 COUNT = 400
 NOW = 1_700_000_000_000
 HOUR_MS = 3_600_000
+MAGIC = -626843481
 FUTURE = struct.pack(">qqq", *[NOW + HOUR_MS] * 3).ljust(SIZE, b"\0")
 
 
 def make(root: Path, clock: FakeClock, **settings: str) -> MessageStore:
     return made(root, {"mappedFileSizeCommitLog": str(FILE), **settings}, clock)[0]
+
+
+def silent(*what: object) -> None:
+    assert what
 
 
 def bodies(store: MessageStore) -> list[bytes]:
@@ -48,16 +57,38 @@ async def killed(root: Path, *, step_ms: int = 10) -> list[bytes]:
     return [b"%04d" % number for number in range(COUNT)]
 
 
+def records(root: Path) -> list[int]:
+    """Where the records of the log are."""
+    positions = []
+    for file in sorted((root / "commitlog").iterdir()):
+        data, at = file.read_bytes(), 0
+        while at + 8 <= FILE and struct.unpack_from(">i", data, at + 4)[0] == MAGIC:
+            positions.append(int(file.name) + at)
+            at += struct.unpack_from(">i", data, at)[0]
+    return positions
+
+
+def poke(root: Path, position: int, data: bytes) -> None:
+    with (root / "commitlog" / f"{position - position % FILE:020}").open("r+b") as file:
+        file.seek(position % FILE)
+        file.write(data)
+
+
 def torn(root: Path) -> int:
     """Damage the last record of the log's second file, which no recovery from a later one would see; its position."""
-    data = (root / "commitlog" / f"{FILE:020}").read_bytes()
-    at, last = 0, 0
-    while struct.unpack_from(">i", data, at + 4)[0] != -875286124:
-        last, at = at, at + struct.unpack_from(">i", data, at)[0]
-    with (root / "commitlog" / f"{FILE:020}").open("r+b") as file:
-        file.seek(last + 100)
-        file.write(b"torn")
-    return FILE + last
+    position = max(position for position in records(root) if position < 2 * FILE)
+    poke(root, position + 100, b"torn")
+    return position
+
+
+def vouch(root: Path, position: int) -> None:
+    checkpoint = Checkpoint.load(root / "checkpoint")
+    checkpoint.position = position
+    checkpoint.save(root / "checkpoint")
+
+
+def contents(root: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()}
 
 
 @pytest.mark.parametrize(
@@ -104,14 +135,11 @@ async def test_recovery_is_bounded_by_the_checkpoint(tmp_path: Path) -> None:
     sent = await killed(tmp_path, step_ms=0)
     files = len(list((tmp_path / "commitlog").iterdir()))
     assert files > 8
-    path = tmp_path / "checkpoint"
-    checkpoint = Checkpoint.load(path)
-    assert checkpoint.position is not None
-    checkpoint.position -= FILE
-    checkpoint.save(path)
+    position = records(tmp_path)[-7]
+    vouch(tmp_path, position)
     store = make(tmp_path, FakeClock())
     await store.start()
-    assert FILE < store.core.recovery[0] <= 2 * FILE
+    assert store.core.recovery[0] == store.core.max_position - position
     assert bodies(store) == sent
     await store.close()
 
@@ -146,9 +174,7 @@ async def test_abort_that_was_removed_by_hand_proves_nothing(tmp_path: Path) -> 
     """Pitfall 9.4: what our checkpoint doesn't vouch for is checked all the same."""
     await killed(tmp_path)
     (tmp_path / "abort").unlink()
-    checkpoint = Checkpoint.load(tmp_path / "checkpoint")
-    checkpoint.position = FILE + 100
-    checkpoint.save(tmp_path / "checkpoint")
+    vouch(tmp_path, next(position for position in records(tmp_path) if position > FILE))
     position = torn(tmp_path)
     store = make(tmp_path, FakeClock())
     await store.start()
@@ -156,16 +182,124 @@ async def test_abort_that_was_removed_by_hand_proves_nothing(tmp_path: Path) -> 
     await store.close()
 
 
-async def test_a_position_behind_the_end_is_taken_back(tmp_path: Path) -> None:
-    """Or what is written there later would pass for safe before it is."""
-    await killed(tmp_path)
-    checkpoint = Checkpoint.load(tmp_path / "checkpoint")
-    checkpoint.position = 1 << 30
-    checkpoint.save(tmp_path / "checkpoint")
+def lose_the_last_file(root: Path) -> int:
+    file = max((root / "commitlog").iterdir())
+    file.unlink()
+    return int(file.name)
+
+
+def lose_the_end(root: Path) -> int:
+    position = records(root)[-2]
+    poke(root, position, bytes(FILE - position % FILE))
+    return position
+
+
+def tear_the_end(root: Path) -> int:
+    position = records(root)[-1]
+    poke(root, position + 4, b"torn")
+    return position
+
+
+def belong_to_another(root: Path) -> int:
+    end = Checkpoint.load(root / "checkpoint").position
+    assert end is not None
+    vouch(root, 1 << 30)
+    return end
+
+
+@pytest.mark.parametrize("is_killed", [True, False])
+@pytest.mark.parametrize("damage", [lose_the_last_file, lose_the_end, tear_the_end, belong_to_another])
+async def test_a_log_that_has_lost_what_was_on_disk_is_refused(
+    tmp_path: Path, damage: Callable[[Path], int], is_killed: bool
+) -> None:
+    """Row 4.1, pitfall 9.21: nothing is changed, `verify` tells it, and `repair --yes` lets the store open."""
+    sent = await killed(tmp_path)
+    if not is_killed:
+        (tmp_path / "abort").unlink()
+    whole = contents(tmp_path)
+    end = damage(tmp_path)
+    position = Checkpoint.load(tmp_path / "checkpoint").position
+    before = contents(tmp_path)
+    told = end // FILE * FILE + FILE if damage is belong_to_another else end
+    advice = f"rockmq store verify {tmp_path}.*rockmq store repair {tmp_path} --yes"
+    with pytest.raises(ConfigError, match=f"ends at {told}, and was whole on disk up to {position}; nothing was.*{advice}"):
+        await make(tmp_path, FakeClock()).start()
+    assert contents(tmp_path) == before
+    assert ("checkpoint", 40) in [(found.kind, found.byte) for found in verify(find(tmp_path), silent).findings]
+    assert repair(find(tmp_path), silent, cut=False, say=silent).lost_until == position
+    with pytest.raises(ConfigError, match=f"up to {position}"):
+        await make(tmp_path, FakeClock()).start()
+    assert repair(find(tmp_path), silent, cut=True, say=silent).lost_until is None
+    assert Checkpoint.load(tmp_path / "checkpoint").position == end
     store = make(tmp_path, FakeClock())
     await store.start()
-    assert Checkpoint.load(tmp_path / "checkpoint").position == store.core.max_position
+    assert store.core.max_position == end
+    left = bodies(store)
+    assert left == sent[: len(left)]
+    assert left or end == 0
     await store.close()
+    if damage is not belong_to_another:
+        for name, data in whole.items():  # the copy that the error asks for
+            (tmp_path / name).write_bytes(data)
+        store = make(tmp_path, FakeClock())
+        await store.start()
+        assert bodies(store) == sent
+        await store.close()
+
+
+async def test_a_log_that_is_gone_is_refused(tmp_path: Path) -> None:
+    await killed(tmp_path)
+    for file in (tmp_path / "commitlog").iterdir():
+        file.unlink()
+    before = contents(tmp_path)
+    with pytest.raises(ConfigError, match=f"no log in .*delete {tmp_path}/checkpoint to begin anew"):
+        await make(tmp_path, FakeClock()).start()
+    assert contents(tmp_path) == before
+    (tmp_path / "checkpoint").unlink()
+    store = make(tmp_path, FakeClock())
+    await store.start()
+    assert bodies(store) == []
+    await store.close()
+
+
+@pytest.mark.parametrize("place", ["body", "magic"])
+async def test_a_damage_below_the_position_cuts_nothing(tmp_path: Path, place: str) -> None:
+    """What was on disk isn't judged: the messages behind the damage were acknowledged. `verify` and the scrub tell it."""
+    sent = await killed(tmp_path)
+    positions = records(tmp_path)
+    vouch(tmp_path, positions[-1])
+    last = [position for position in positions if position // FILE == positions[-1] // FILE]
+    assert len(last) > 4
+    poke(tmp_path, last[1] + (100 if place == "body" else 4), b"torn")
+    store = make(tmp_path, FakeClock())
+    await store.start()
+    lost = positions.index(last[1])
+    for offset in (0, lost - 1, lost + 1, COUNT - 1):
+        (buffer,) = store.get("T", 0, offset, 1, 1 << 20, None).buffers
+        assert bytes(memoryview(buffer))[88:92] == sent[offset]
+    assert store.bounds("T", 0) == (0, COUNT)
+    await store.close()
+    # Not even for an Apache broker's checkpoint, once `repair` has looked at the log.
+    (tmp_path / "checkpoint").write_bytes((tmp_path / "checkpoint").read_bytes()[:40].ljust(SIZE, b"\0"))
+    assert len(repair(find(tmp_path), silent, cut=True, say=silent).damaged) == 1
+    store = make(tmp_path, FakeClock())
+    await store.start()
+    assert store.bounds("T", 0)[1] == COUNT
+    await store.close()
+
+
+async def test_a_torn_record_at_the_position_is_cut(tmp_path: Path) -> None:
+    """It wasn't on disk, so nobody was told that it is."""
+    sent = await killed(tmp_path)
+    position = records(tmp_path)[-3]
+    vouch(tmp_path, position)
+    poke(tmp_path, position + 4, b"torn")
+    store = make(tmp_path, FakeClock())
+    await store.start()
+    assert store.core.max_position == position
+    assert bodies(store) == sent[:-3]
+    await store.close()
+    assert Checkpoint.load(tmp_path / "checkpoint").position == position
 
 
 async def test_lost_queues_come_back_after_a_clean_stop(tmp_path: Path) -> None:
