@@ -426,7 +426,8 @@ impl Replay {
         let is_last = |index: u64| {
             entry(index).is_some_and(|last| {
                 let before = index.checked_sub(1).filter(|&before| before >= queue.min).and_then(entry);
-                let is_behind = |before: Entry| !before.is_real() || before.position < last.position;
+                let is_behind =
+                    |before: Entry| before.is_used() && (!before.is_real() || before.position < last.position);
                 last.is_used() && is_trusted(last) && (!last.is_real() || before.is_none_or(is_behind))
             })
         };
