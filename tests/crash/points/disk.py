@@ -18,8 +18,8 @@ SECTOR, PAGE = 512, 4096
 VERSIONS_MAX = 10
 """Contents of a file that are remembered; of more, those in the middle are forgotten."""
 UNSEEN_MAX = 18
-"""That less than this is missing of a sector, recovery doesn't see (`is_torn` in record.rs), nor that fields before the store
-time are, if the sector ends with it: born time and host of a message that nobody has acknowledged may be zero."""
+"""That less than this is missing of a sector, recovery doesn't see (`is_torn` in record.rs), nor that fields are which come
+before the store time, if the sector ends with that: what nobody has acknowledged may then be there with zeros in them."""
 STORE_HOST_AT = 64
 MAGICS = (b"\xda\xa3\x20\xa7", b"\xda\xa3\x20\xab")
 DIRECTORY = -1
