@@ -696,6 +696,21 @@ def test_properties_with_a_lost_sector_end_the_log(tmp_path: Path) -> None:
         check(path, log.truncated(1))
 
 
+@pytest.mark.parametrize("at", [64, 71, 72, 80, 86, 87, 88])
+def test_fields_whose_sector_ends_in_zeros_end_the_log(tmp_path: Path, at: int) -> None:
+    """The sector ends `at` so many bytes of a message without a body, whose last fields are zero anyway: whole, it stays."""
+    store, log = opened(tmp_path / "a"), Log(FILE)
+    store.recover(0, True)
+    first = record(0, body=b"")
+    for one in (record(0, body=bytes(2 * SECTOR - at - first.size)), record(1, body=b""), record(2)):
+        stores.append(store, log.append(one)[0])
+    path = stores.copied(tmp_path / "a", tmp_path / "b")
+    check(path, log)
+    path = stores.copied(tmp_path / "a", tmp_path / "b")
+    overwrite(path, 2 * SECTOR - 18, bytes(18))
+    check(path, log.truncated(1))
+
+
 def test_files_behind_the_end_go_without_leaving_a_gap(tmp_path: Path) -> None:
     """And what is wiped keeps its length: a crash within a recovery leaves a store that opens."""
     log = written(tmp_path / "a", 60, flushed=60)
