@@ -241,10 +241,17 @@ class Store:
         """(topic, queue id, min offset, max offset) of every queue that exists."""
     def queue_bounds(self, topic: str, queue_id: int) -> tuple[int, int] | None:
         """(min offset, max offset = next offset to be written), None when the queue doesn't exist."""
-    def delete_queues(self, topic: str) -> None:
-        """Forget the queues of `topic` and delete their files. Its records stay in the log: a recovery that scans them puts
-        them into queues again, until a newer life of the topic has taken the same offsets. Releases the GIL.
+    def forget_queues(self, topic: str) -> None:
+        """Forget the queues of `topic`; what is appended to it from now on begins anew.
+
+        Its records stay in the log: a recovery that scans them puts them into queues again, until a newer life of the topic
+        has taken the same offsets.
+
+        Must be followed by `delete_queues`, with no `flush_queues` begun in between: until then nothing is written for the
+        topic, its entries stay in memory.
         """
+    def delete_queues(self, topic: str) -> None:
+        """Delete the files of a topic whose queues are forgotten. Releases the GIL."""
     def get(
         self,
         topic: str,

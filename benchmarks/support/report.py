@@ -23,7 +23,7 @@ TITLES = {
     "ours-rolling": "RockMQ, files of 8 MiB",
     "apache": "Apache",
     "apache-sync": "Apache, sync flush",
-    "apache-many": "Apache, 10,000 topics",
+    "apache-many": "Apache, 10,000 topics x 1 queue",
 }
 
 

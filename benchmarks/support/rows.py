@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 QUEUES = 4
 
@@ -41,8 +42,8 @@ class Row:
     mode: str = "send"
     ours: str = "ours"
     rivals: tuple[str, ...] = ("apache",)
-    topics: Mapping[str, int] = field(default_factory=dict)
-    """How many there are, of those contestants that have more than one."""
+    topics: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """How many topics there are, and queues of each, where that isn't one topic of `QUEUES`."""
     preload: Mapping[str, object] = field(default_factory=dict)
     loopback: bool = False
     """Also measure the same exchange against a stub: what loopback and generator can do."""
@@ -52,6 +53,10 @@ class Row:
     @property
     def topic(self) -> str:
         return "BENCH_" + self.name.replace("-", "_")
+
+    def load(self, contestant: str) -> dict[str, Any]:
+        """What the generator is told of the topics a contestant has."""
+        return {"topic": self.topic, "queues": QUEUES, **self.topics.get(contestant, {})}
 
     @property
     def contestants(self) -> list[str]:
@@ -158,7 +163,13 @@ ROWS = (
         rivals=("ours", "apache-many", "apache"),
         # Each queue gets its first message before.
         preload={"conns": 8, "window": 64, "messages": 400_000},
-        topics={"ours-many": 100_000, "apache-many": 10_000, "ours": 10, "apache": 10},
+        # Apache keeps a file open for each queue, and with 40,000 hits the limit that most machines set.
+        topics={
+            "ours-many": {"topics": 100_000},
+            "apache-many": {"topics": 10_000, "queues": 1},
+            "ours": {"topics": 10},
+            "apache": {"topics": 10},
+        },
         goal=Goal(0.85, against="ours"),
     ),
 )

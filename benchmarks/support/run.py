@@ -100,8 +100,9 @@ class Bench:
                     times.append(contestant.start_s)
                     self._console.log(f"restart {turn}/{self._pace.repeats} {name}: {contestant.start_s:.2f} s")
                 if turn < self._pace.repeats:
-                    self._generator.topic(contestant.address, "BENCH_RESTART", QUEUES)
-                    load = {"topic": "BENCH_RESTART", "queues": QUEUES, "messages": messages, **RESTART_LOAD}
+                    topic = {"topic": "BENCH_RESTART", "queues": QUEUES}
+                    self._generator.topic(contestant.address, topic)
+                    load = {**topic, "messages": messages, **RESTART_LOAD}
                     self._generator.load("preload", load, address=contestant.address)
                     for pid in contestant.pids:
                         os.kill(pid, signal.SIGKILL)
@@ -147,34 +148,31 @@ class Bench:
         return Measured(row, loads, loopback, failures)
 
     def _prepare(self, row: Row, contestant: Contestant) -> None:
-        topics = row.topics.get(contestant.name, 1)
-        self._generator.topic(contestant.address, row.topic, QUEUES, topics)
+        load = row.load(contestant.name)
+        self._generator.topic(contestant.address, load)
         if row.preload:
-            load = {**row.preload, "topic": row.topic, "topics": topics, "queues": QUEUES}
-            self._generator.load("preload", load, address=contestant.address)
+            self._generator.load("preload", {**row.preload, **load}, address=contestant.address)
             _settle(contestant)
         if _is_java(contestant):
             self._load(row, contestant, seconds=1, warmup=min(self._pace.jit_row, row.seconds_max))
 
     def _load(self, row: Row, contestant: Contestant, *, seconds: float, warmup: float) -> Load:
-        topics = row.topics.get(contestant.name, 1)
-        options = {**row.options, "topic": row.topic, "topics": topics, "queues": QUEUES}
+        options = {**row.options, **row.load(contestant.name)}
         return self._generator.load(
             row.mode, options, address=contestant.address, pids=contestant.pids, seconds=seconds, warmup=warmup
         )
 
     def _warm_up(self, contestant: Contestant) -> None:
         self._console.log(f"warming up {contestant.name} for {self._pace.jit_first:g} s")
-        self._generator.topic(contestant.address, "BENCH_WARMUP", QUEUES)
+        topic = {"topic": "BENCH_WARMUP", "queues": QUEUES}
+        self._generator.topic(contestant.address, topic)
         shapes: list[dict[str, object]] = [
             {"conns": 64, "window": 1, "serializer": "json"},
             {"conns": 8, "window": 64, "serializer": "binary"},
         ]
         for shape in shapes:
-            options = {**shape, "topic": "BENCH_WARMUP", "queues": QUEUES}
-            self._generator.load(
-                "send", options, address=contestant.address, seconds=1, warmup=self._pace.jit_first / len(shapes)
-            )
+            warmup = self._pace.jit_first / len(shapes)
+            self._generator.load("send", {**shape, **topic}, address=contestant.address, seconds=1, warmup=warmup)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

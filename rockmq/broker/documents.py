@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TypeVar
 
@@ -38,6 +38,12 @@ def load(path: Path, kind: type[T]) -> T | None:
     return None
 
 
+def snapshot(table: Mapping[str, T]) -> Iterator[tuple[str, T]]:
+    """The rows of a table as they are now. Not a list of pairs: 100,000 new objects at once make Python look through all it
+    has for garbage, which holds up the loop for some 100 ms."""
+    return zip(list(table), list(table.values()), strict=True)
+
+
 def parts(members: dict[str, object], table: str, rows: Iterable[tuple[str, object]]) -> Iterator[bytes]:
     """A document piece by piece, a row of its table on each line. A piece is encoded when it is asked for: in the thread
     that saves, and no longer at a time than one row takes."""
@@ -52,37 +58,33 @@ def parts(members: dict[str, object], table: str, rows: Iterable[tuple[str, obje
     yield b"\n}\n}\n"
 
 
-class Document:
-    """A file that a table is saved to. That it can't be written is logged once, and once that it can be again."""
+def settle(waiting: Iterable["asyncio.Future[None]"], failure: str | None) -> None:
+    """Tell all who wait that it is done, or StoreUnavailable with what went wrong."""
+    for future in waiting:
+        if future.done():
+            continue
+        if failure is None:
+            future.set_result(None)
+        else:
+            future.set_exception(StoreUnavailable(failure))
+            future.exception()  # it may be that nobody waits; it is logged already
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._failing = False
 
-    async def save(self, pieces: Iterable[bytes]) -> OSError | None:
-        """Write the text, away from the loop; the error when that failed, and the old text is still there."""
-        try:
-            await asyncio.to_thread(files.save_parts, self.path, pieces)
-        except OSError as error:
-            if not self._failing:
-                log.exception("%s can't be saved; it is tried again until it can", self.path)
-            self._failing = True
-            return error
-        if self._failing:
-            log.warning("%s can be saved again", self.path)
-        self._failing = False
-        return None
+async def save(path: Path, pieces: Iterable[bytes]) -> None:
+    """Write a document, away from the loop. Raises OSError; the old text is still there then."""
+    await asyncio.to_thread(files.save_parts, path, pieces)
 
 
 class Saver:
-    """Says when a table is saved by `save`, which returns what went wrong; changes that come while one save runs go out
+    """Says when a table is saved by `save`, which raises what goes wrong; changes that come while one save runs go out
     together in the next.
 
     `now` returns an awaitable that is done when the table is on disk. When it can't be written, whoever waits gets
-    StoreUnavailable; it is tried again every `RETRY_SECONDS` until it is written.
+    StoreUnavailable; it is tried again every `RETRY_SECONDS` until it is written. That it can't be is logged once, and once
+    that it can be again.
     """
 
-    def __init__(self, path: Path, save: Callable[[], Awaitable[OSError | None]]) -> None:
+    def __init__(self, path: Path, save: Callable[[], Awaitable[None]]) -> None:
         self._path = path
         self._save = save
         self._changed = False
@@ -90,6 +92,7 @@ class Saver:
         self._running: asyncio.Task[None] | None = None
         self._hurry = asyncio.Event()
         self._not_before = 0.0
+        self._failing = False
         self._closing = False
 
     def later(self) -> None:
@@ -115,23 +118,31 @@ class Saver:
                 self._hurry.clear()
                 waiting, self._waiting = self._waiting, []
                 started = loop.time()
-                error = await self._save()
+                failure = await self._try()
                 ended = loop.time()
                 pause = min(PAUSE_PER_COST * (ended - started), PAUSE_SECONDS_MAX)
-                self._not_before = ended + (pause if error is None else RETRY_SECONDS)
-                for future in waiting:
-                    if future.done():
-                        continue
-                    if error is None:
-                        future.set_result(None)
-                    else:
-                        future.set_exception(StoreUnavailable(f"{self._path} can't be saved: {error}"))
-                        future.exception()  # it may be that nobody waits; it is logged already
-                if error is not None and self._closing:
+                self._not_before = ended + (pause if failure is None else RETRY_SECONDS)
+                settle(waiting, failure)
+                if failure is not None and self._closing:
+                    settle(self._waiting, failure)
                     return
-                self._changed |= error is not None
+                self._changed |= failure is not None
         finally:
             self._running = None
+
+    async def _try(self) -> str | None:
+        """Save; what went wrong."""
+        try:
+            await self._save()
+        except Exception as error:  # whatever it is, whoever waits must hear of it
+            if not self._failing:
+                log.error("%s can't be saved; it is tried again until it can", self._path, exc_info=error)
+            self._failing = True
+            return f"{self._path} can't be saved: {error}"
+        if self._failing:
+            log.warning("%s can be saved again", self._path)
+        self._failing = False
+        return None
 
     async def _pause(self) -> None:
         left = self._not_before - asyncio.get_running_loop().time()
@@ -144,4 +155,4 @@ class Saver:
         self._closing = True
         self._hurry.set()
         if self._running is not None:
-            await self._running
+            await asyncio.shield(self._running)  # who gives up waiting doesn't end the save

@@ -34,8 +34,8 @@ class _Held(NamedTuple):
 class DurabilityGate:
     """Lets through what waits for a position, in order of positions.
 
-    `wake` is called for each watched queue whose new messages have become durable. After `timeout_seconds` a held reply
-    is let go with FLUSH_DISK_TIMEOUT: the message is stored, and clients treat it as sent.
+    `wake` is called for each watched queue whose new messages have become durable, however late. After `timeout_seconds` a
+    held reply is let go with FLUSH_DISK_TIMEOUT: the message is stored, and clients treat it as sent.
     """
 
     def __init__(
@@ -58,15 +58,20 @@ class DurabilityGate:
         self._overdue = overdue
         self._durable = 0
         self._held: deque[_Held] = deque()
+        self._arrivals: deque[tuple[int, tuple[str, int]]] = deque()
+        self._expected: dict[tuple[str, int], int] = {}
+        """The last position of each queue in `_arrivals`; a queue is there once for a position, however many wait."""
 
     def appended(self, connection: Connection, replies: bytes, position: int, arrivals: list[tuple[str, int]]) -> None:
         """Take what a lane appended: its replies, and the watched queues that got messages."""
-        if self._immediate:
-            if replies:
-                connection.write(replies)
-            if arrivals:
-                self._wake_all(arrivals)
-            return
+        if replies and self._immediate:
+            connection.write(replies)
+        elif replies:
+            self._hold(connection, replies, position)
+        for topic, queue_id in arrivals:
+            self.wake_when_durable(topic, queue_id, position)
+
+    def _hold(self, connection: Connection, replies: bytes, position: int) -> None:
         size = len(replies)
         held = connection.held_bytes
         connection.held_bytes = held + size
@@ -74,20 +79,23 @@ class DurabilityGate:
             connection.hold_reading()
 
         def deliver(durable: bool) -> None:
-            if replies:
-                before = connection.held_bytes
-                connection.held_bytes = before - size
-                if before - size <= HELD_BYTES_MAX < before:
-                    connection.release_reading()
-                connection.write(replies if durable else _timed_out(replies))
-            if durable:
-                self._wake_all(arrivals)
+            before = connection.held_bytes
+            connection.held_bytes = before - size
+            if before - size <= HELD_BYTES_MAX < before:
+                connection.release_reading()
+            connection.write(replies if durable else _timed_out(replies))
 
         self.when_durable(position, deliver)
 
-    def _wake_all(self, arrivals: list[tuple[str, int]]) -> None:
-        for topic, queue_id in arrivals:
+    def wake_when_durable(self, topic: str, queue_id: int, position: int) -> None:
+        """Wake who waits for a queue when everything below `position` is durable."""
+        queue = (topic, queue_id)
+        if self._immediate or position <= self._durable:
             self._wake(topic, queue_id)
+        elif self._expected.get(queue, 0) < position:
+            self._expected[queue] = position
+            self._arrivals.append((position, queue))
+            self._request_flush()
 
     def when_durable(self, position: int, deliver: Callable[[bool], None]) -> None:
         """Call `deliver(True)` when everything below `position` is durable, or `deliver(False)` when that takes too long."""
@@ -104,6 +112,12 @@ class DurabilityGate:
         held = self._held
         while held and held[0].position <= position:
             held.popleft().deliver(True)
+        arrivals = self._arrivals
+        while arrivals and arrivals[0][0] <= position:
+            reached, queue = arrivals.popleft()
+            if self._expected.get(queue) == reached:
+                del self._expected[queue]
+            self._wake(*queue)
 
     def sweep(self) -> None:
         """Let go what has waited too long; called every `SWEEP_SECONDS`."""

@@ -8,7 +8,7 @@ from typing import Any
 from msgspec import Struct, field
 
 from rockmq.base.clock import Clock
-from rockmq.broker.documents import Document, Saver, load, parts
+from rockmq.broker.documents import Saver, load, parts, save, snapshot
 from rockmq.protocol import topics
 from rockmq.protocol.bodies.common import Body, DataVersion
 from rockmq.protocol.header import Int, Long
@@ -44,10 +44,9 @@ class GroupTable:
         """Raises ConfigError when the document can't be read."""
         self._auto_create = auto_create
         self._clock = clock
-        path = directory / "subscriptionGroup.json"
-        self._document = load(path, _Document) or _Document()
-        self._file = Document(path)
-        self._saver = Saver(path, self._save)
+        self._path = directory / "subscriptionGroup.json"
+        self._document = load(self._path, _Document) or _Document()
+        self._saver = Saver(self._path, self._save)
         for name in topics.SYSTEM_GROUPS:
             broadcast = name != "SELF_TEST_C_GROUP"
             self.all().setdefault(name, GroupConfig(group_name=name, consume_broadcast_enable=broadcast))
@@ -55,10 +54,10 @@ class GroupTable:
     def pieces(self) -> Iterator[bytes]:
         """The document as it is now, see `parts`."""
         members = {"dataVersion": self.version, "forbiddenTable": self._document.forbidden_table}
-        return parts(members, "subscriptionGroupTable", list(self.all().items()))
+        return parts(members, "subscriptionGroupTable", snapshot(self.all()))
 
-    async def _save(self) -> OSError | None:
-        return await self._file.save(self.pieces())
+    async def _save(self) -> None:
+        await save(self._path, self.pieces())
 
     def all(self) -> dict[str, GroupConfig]:
         return self._document.subscription_group_table

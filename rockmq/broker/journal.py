@@ -1,11 +1,16 @@
 """Changes of a table whose document is too large to be written for each of them (docs/adr/0008).
 
-Beside the document `topics.json` lie `topics.json.journal.1`, `topics.json.journal.2` and so on, a change per line:
+Beside the document `topics.json` lie `topics.json.journal.1`, `topics.json.journal.2` and so on, lines of
 
     CRC-32 of what follows the space, in hex; a space; JSON; a line feed
 
+The first line of a file is a list of versions: of the document that was on disk when the file was begun, and of those that
+were being saved. Each line behind it is a change. What is to be done again begins with the first file that names the
+document's version; if none does, the document has another history (a backup, or another broker that wrote it), and the
+files are put aside.
+
 A change is forced before it is answered. When the document is going to be saved, `begin` opens the next number, and when it
-is saved, `delete` takes away those that it covers: whatever is lost in between, document and journals together say it all.
+is saved, `finish` takes away those that it covers: whatever is lost in between, document and journals together say it all.
 A line that isn't whole was never answered, and is passed over. A number is never written again after an error: of what
 failed part may be there, and a second fsync would report success for pages that are gone.
 """
@@ -17,19 +22,32 @@ import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from rockmq.base.errors import StoreUnavailable
+import msgspec
+
 from rockmq.base.files import sync_directory
+from rockmq.broker.documents import settle
+from rockmq.protocol.bodies.common import DataVersion
 
 log = logging.getLogger(__name__)
+
+FOLLOWED_MAX = 16
+"""Versions in a first line. More come together only while saves fail, nearly all before they touch the document."""
 
 
 class Journal:
     """Appends changes in batches: those that come while one is forced go out together in the next."""
 
-    def __init__(self, document: Path) -> None:
+    def __init__(self, document: Path, version: DataVersion) -> None:
+        """`version` is what the document on disk has."""
+        self._followed = [version]
+        """What a document may have that is found later: the version on disk, and those being saved."""
         self._prefix = document.name + ".journal."
         self._directory = document.parent
         self._number = max(self._numbers(), default=0) + 1
+        self._begun = self._number
+        """Number that `begin` gave last."""
+        self._is_empty = True
+        """Whether no change came since then."""
         self._waiting: list[tuple[bytes, asyncio.Future[None]]] = []
         self._running: asyncio.Task[None] | None = None
         self._open: tuple[int, int] | None = None
@@ -46,24 +64,49 @@ class Journal:
         return self._directory / f"{self._prefix}{number}"
 
     def read(self) -> Iterator[bytes]:
-        """The changes that are on disk, in order. Raises OSError."""
+        """The changes on disk that follow the document, in order; to be called before anything else. Raises OSError."""
+        (version,) = self._followed
+        follows = False
+        passed_over = set()
         for number in self._numbers():
-            torn = 0
-            for line in self._path(number).read_bytes().split(b"\n"):
-                check, _, entry = line.partition(b" ")
-                if check == _check(entry):
-                    yield entry
+            for line in self._whole_lines(number):
+                if line.startswith(b"["):
+                    follows = follows or version in msgspec.json.decode(line, type=list[DataVersion])
+                elif follows:
+                    yield line
                 else:
-                    torn += bool(line)
-            if torn:
-                log.warning("%s: %d lines aren't whole and are passed over", self._path(number), torn)
+                    passed_over.add(self._path(number))
+        if not follows:
+            self._put_aside(passed_over, version)
+
+    def _whole_lines(self, number: int) -> list[bytes]:
+        whole, torn = [], 0
+        for line in self._path(number).read_bytes().split(b"\n"):
+            check, _, entry = line.partition(b" ")
+            if check == _check(entry):
+                whole.append(entry)
+            else:
+                torn += bool(line)
+        if torn:
+            log.warning("%s: %d lines aren't whole and are passed over", self._path(number), torn)
+        return whole
+
+    def _put_aside(self, paths: set[Path], version: DataVersion) -> None:
+        for path in paths:
+            aside = path.with_name(path.name + ".unrelated")
+            log.error("%s follows another document than the one here (%s): ignored, and kept as %s", path, version, aside)
+            path.replace(aside)
 
     def append(self, entry: bytes) -> "asyncio.Future[None]":
         """Write a change, JSON without a line feed: an awaitable that is done when it is on disk, or has
         StoreUnavailable."""
         assert b"\n" not in entry
+        self._is_empty = False
+        return self._write_later(_line(entry))
+
+    def _write_later(self, line: bytes) -> "asyncio.Future[None]":
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append((b"%b %b\n" % (_check(entry), entry), future))
+        self._waiting.append((line, future))
         if self._running is None:
             self._running = asyncio.create_task(self._run(), name=f"journal {self._prefix}")
         return future
@@ -73,33 +116,33 @@ class Journal:
             while self._waiting:
                 batch, self._waiting = self._waiting, []
                 number = self._number
-                error = await self._write(number, b"".join(line for line, _ in batch))
-                for _, future in batch:
-                    if future.done():
-                        continue
-                    if error is None:
-                        future.set_result(None)
-                    else:
-                        future.set_exception(StoreUnavailable(f"{self._path(number)} can't be written: {error}"))
-                        future.exception()  # it may be that nobody waits; it is logged already
+                first = _line(msgspec.json.encode(self._followed))
+                settle(
+                    (future for _, future in batch), await self._write(number, first, b"".join(line for line, _ in batch))
+                )
         finally:
             self._running = None
 
-    async def _write(self, number: int, data: bytes) -> OSError | None:
+    async def _write(self, number: int, first: bytes, changes: bytes) -> str | None:
+        """Write to a file; what went wrong."""
         try:
-            await asyncio.to_thread(self._force, number, data)
-        except OSError as error:
+            await asyncio.to_thread(self._force, number, first, changes)
+        except Exception as error:  # whatever it is, whoever waits must hear of it
             if not self._failing:
-                log.exception("%s can't be written", self._path(number))
+                log.error("%s can't be written", self._path(number), exc_info=error)
             self._failing = True
             self._number = max(self._number, number + 1)
-            return error
+            return f"{self._path(number)} can't be written: {error}"
         self._failing = False
         return None
 
-    def _force(self, number: int, data: bytes) -> None:
+    def _force(self, number: int, first: bytes, changes: bytes) -> None:
+        if not changes and not self._numbers():
+            return  # there is nothing that a document has to be told apart from
+        data = changes
         if self._open is None or self._open[0] != number:
             self._close()
+            data = first + changes
             descriptor = os.open(self._path(number), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
             self._open = (number, descriptor)
             sync_directory(self._directory)
@@ -115,15 +158,24 @@ class Journal:
             self._open = None
             os.close(descriptor)
 
-    def begin(self) -> int:
-        """Have everything from now on go to the next number, which is returned; what is appended already is covered by a
-        document that is made now."""
+    def begin(self, version: DataVersion) -> "asyncio.Future[None]":
+        """Have everything from now on go to the next number; what is appended already is covered by a document of `version`
+        that is made now, and may be saved when the awaitable is done. That has StoreUnavailable as `append`."""
+        if version not in self._followed:
+            self._followed = [*self._followed[:1], *self._followed[1:][2 - FOLLOWED_MAX :], version]
         self._number += 1
-        return self._number
+        self._begun = self._number
+        self._is_empty = True
+        # Were the next file made by its first change, nothing would say until then that the document covers those before.
+        return self._write_later(b"")
 
-    async def delete(self, before: int) -> None:
-        """Delete the files below a number: the document says what they say. Raises OSError."""
-        await asyncio.to_thread(self._delete, before)
+    async def finish(self) -> None:
+        """The document is saved: delete the files that it covers. Raises OSError."""
+        del self._followed[:-1]
+        if self._is_empty:
+            self._begun += 1
+            self._number = max(self._number, self._begun)
+        await asyncio.to_thread(self._delete, self._begun)
 
     def _delete(self, before: int) -> None:
         for number in self._numbers():
@@ -133,8 +185,12 @@ class Journal:
     async def close(self) -> None:
         """Finish what is being written."""
         if self._running is not None:
-            await self._running
+            await asyncio.shield(self._running)  # who gives up waiting doesn't end the write
         self._close()
+
+
+def _line(entry: bytes) -> bytes:
+    return b"%b %b\n" % (_check(entry), entry)
 
 
 def _check(entry: bytes) -> bytes:

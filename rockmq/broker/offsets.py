@@ -3,11 +3,12 @@
 The document maps `topic@group` to {queue id: offset}; Apache writes the queue ids without quotes, which is read here too.
 """
 
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from msgspec import Struct, field
 
-from rockmq.broker.documents import Document, Saver, load, parts
+from rockmq.broker.documents import Saver, load, parts, save, snapshot
 from rockmq.protocol.bodies.common import DataVersion
 from rockmq.protocol.header import Int, Long
 
@@ -24,8 +25,8 @@ class ConsumerOffsets:
 
     def __init__(self, directory: Path) -> None:
         """Raises ConfigError when the document can't be read."""
-        self._file = Document(directory / "consumerOffset.json")
-        document = load(self._file.path, _Document) or _Document()
+        self._path = directory / "consumerOffset.json"
+        document = load(self._path, _Document) or _Document()
         self._version = document.data_version
         self._table: dict[str, dict[str, dict[int, int]]] = {}
         """By topic and group."""
@@ -33,7 +34,7 @@ class ConsumerOffsets:
             topic, _, group = key.partition(SEPARATOR)
             self._table.setdefault(topic, {})[group] = queues
         self._changed = False
-        self._saver = Saver(self._file.path, self._save)
+        self._saver = Saver(self._path, self._save)
 
     def query(self, group: str, topic: str, queue_id: int) -> int | None:
         """The committed offset, None when there is none; a stored negative means none (protocol spec, pitfall 15)."""
@@ -42,8 +43,11 @@ class ConsumerOffsets:
 
     def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         """Store an offset as given; going backwards is allowed, it is how offsets are reset."""
-        self._table.setdefault(topic, {}).setdefault(group, {})[queue_id] = offset
-        self._changed = True
+        queues = self._table.setdefault(topic, {}).setdefault(group, {})
+        # Consumers tell where they are again and again; what they told before is no reason to write the document.
+        if queues.get(queue_id) != offset:
+            queues[queue_id] = offset
+            self._changed = True
 
     def by_group(self, group: str) -> dict[str, dict[int, int]]:
         """{topic: {queue id: offset}} of a group."""
@@ -58,11 +62,18 @@ class ConsumerOffsets:
             self._changed = False
             self._saver.later()
 
-    async def _save(self) -> OSError | None:
-        rows = [(f"{topic}{SEPARATOR}{group}", queues) for topic, on in self._table.items() for group, queues in on.items()]
-        return await self._file.save(parts({"dataVersion": self._version}, "offsetTable", rows))
+    async def _save(self) -> None:
+        await save(self._path, parts({"dataVersion": self._version}, "offsetTable", _rows(snapshot(self._table))))
 
     async def close(self) -> None:
         """Write what isn't written yet."""
         self.flush()
         await self._saver.close()
+
+
+def _rows(table: Iterable[tuple[str, dict[str, dict[int, int]]]]) -> Iterator[tuple[str, dict[int, int]]]:
+    """The document's rows, made one by one in the thread that saves. A topic's groups are taken in one step, as commits go
+    on; what they change meanwhile is saved again the next time."""
+    for topic, groups in table:
+        for group, queues in list(groups.items()):
+            yield f"{topic}{SEPARATOR}{group}", queues

@@ -8,8 +8,9 @@ is served by itself and one that is down holds up nobody.
 A table over `WHOLE_MAX` topics goes out in pieces of so many, since as a whole it may not fit a frame, and would keep the
 name server, perhaps in this process, from all else (enableSplitRegistration). A name server takes the topics it knows only
 from a registration of another version than the last, so each piece has a version of its own when all must be taken, and the
-last one has the table's. A name server with deleteTopicWithBrokerRegistration drops what a registration lacks; it shows when
-the first piece's topic is gone behind the last. It is told the whole table in one compressed registration each time.
+last one has the table's. A name server with deleteTopicWithBrokerRegistration drops what a registration lacks: it is told
+the whole table in one compressed registration each time. Whether it has that is asked before anything is told in part, each
+time, as it can be changed while it runs.
 """
 
 import asyncio
@@ -20,9 +21,10 @@ import zlib
 import msgspec
 
 from rockmq.base.address import split_list
-from rockmq.base.errors import RockMQError
+from rockmq.base.errors import ConfigError, RockMQError
 from rockmq.base.tasks import Tasks
 from rockmq.broker.topics import WHOLE_MAX, TopicTable
+from rockmq.config import properties
 from rockmq.config.broker import BrokerOptions
 from rockmq.protocol import codec, json
 from rockmq.protocol.bodies.common import DataVersion, TopicConfig
@@ -30,7 +32,6 @@ from rockmq.protocol.bodies.route import RegisterBody
 from rockmq.protocol.bodies.route import TopicTable as TopicTableBody
 from rockmq.protocol.codes import RequestCode, ResponseCode
 from rockmq.protocol.headers.registration import RegisterBroker, UnregisterBroker
-from rockmq.protocol.headers.route import GetRouteInfo
 from rockmq.remoting.client import RemotingClient
 
 log = logging.getLogger(__name__)
@@ -49,6 +50,7 @@ class _NameServer:
         self.behind = True
         self.changed: set[str] = set()
         self.drops_missing = False
+        """What it said last, for the log."""
 
 
 class Registration:
@@ -106,22 +108,40 @@ class Registration:
     async def _try(self, server: _NameServer, *, periodic: bool = False) -> bool:
         behind, server.behind = server.behind, False
         changed, server.changed = server.changed, set()
-        table = self._topics.all()
-        whole = behind or periodic or len(table) <= WHOLE_MAX or server.drops_missing
-        found = (table.get(name) for name in changed)
-        topics = list(table.values()) if whole else [config for config in found if config is not None]
         try:
-            if server.drops_missing:
+            in_one = len(self._topics.all()) > WHOLE_MAX and await self._drops_missing(server)
+            table = self._topics.all()
+            whole = in_one or behind or periodic or len(table) <= WHOLE_MAX
+            found = (table.get(name) for name in changed)
+            topics = list(table.values()) if whole else [config for config in found if config is not None]
+            if in_one:
                 await self._tell(server, topics, self._topics.version, compress=True)
             else:
-                await self._tell_in_pieces(server, topics, anew=behind or bool(changed), whole=whole)
+                await self._tell_in_pieces(server, topics, anew=behind or bool(changed))
         except RockMQError as error:
             server.behind = True
             log.warning("registration with name server %s failed: %s", server.address, error)
             return False
         return True
 
-    async def _tell_in_pieces(self, server: _NameServer, topics: list[TopicConfig], *, anew: bool, whole: bool) -> None:
+    async def _drops_missing(self, server: _NameServer) -> bool:
+        """Whether what a registration lacks is dropped there; taken for granted of one that doesn't say."""
+        request = codec.request(RequestCode.GET_NAMESRV_CONFIG)
+        response = await self._remoting.invoke(server.address, request, self._timeout)
+        drops = True
+        if response.code == ResponseCode.SUCCESS:
+            try:
+                drops = properties.read_bytes(response.body).get("deleteTopicWithBrokerRegistration") == "true"
+            except ConfigError as error:
+                log.warning("the configuration of name server %s can't be read: %s", server.address, error)
+        if drops and not server.drops_missing:
+            log.warning(
+                "name server %s drops topics that a registration lacks, or doesn't say: all go in one", server.address
+            )
+        server.drops_missing = drops
+        return drops
+
+    async def _tell_in_pieces(self, server: _NameServer, topics: list[TopicConfig], *, anew: bool) -> None:
         version = self._topics.version
         starts = range(0, len(topics), WHOLE_MAX)
         for left, start in zip(reversed(range(len(starts))), starts, strict=True):
@@ -129,16 +149,6 @@ class Registration:
             own = msgspec.structs.replace(version, counter=version.counter + (left << 32)) if anew else version
             compress = self._options.registration.compressed_register
             await self._tell(server, topics[start : start + WHOLE_MAX], own, compress=compress)
-        if whole and len(starts) > 1 and not await self._has_route(server, topics[0].topic_name):
-            log.warning("name server %s drops topics that a registration lacks: all go in one from now on", server.address)
-            server.drops_missing = True
-            await self._tell(server, topics, version, compress=True)
-
-    async def _has_route(self, server: _NameServer, topic: str) -> bool:
-        header = GetRouteInfo(topic=topic, accept_standard_json_only=True)
-        request = codec.request(RequestCode.GET_ROUTEINFO_BY_TOPIC, header)
-        response = await self._remoting.invoke(server.address, request, self._timeout)
-        return response.code != ResponseCode.TOPIC_NOT_EXIST
 
     async def _tell(self, server: _NameServer, topics: list[TopicConfig], version: DataVersion, *, compress: bool) -> None:
         identity = self._options.identity

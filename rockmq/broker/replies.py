@@ -13,10 +13,8 @@ def after(gate: DurabilityGate, position: int, answer: Callable[[bool], Command]
     future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
 
     def deliver(durable: bool) -> None:
-        # `answer` runs even when nobody waits any more: it may wake consumers.
-        reply = answer(durable)
         if not future.done():
-            future.set_result(reply)
+            future.set_result(answer(durable))
 
     gate.when_durable(position, deliver)
     return future

@@ -1,12 +1,15 @@
 """The broker, put together: the one place that knows all its parts (BrokerController.java).
 
 Start: open the store and recover, listen, then register, so that no client finds a broker that can't serve it.
-Stop: the other way round; the store is closed last.
+Stop: the other way round. No request is read any more before the tables are saved, so that nobody is told of an offset or
+topic that then isn't; the store is closed last.
 """
 
+import asyncio
 import logging
 from collections.abc import Callable
 from contextlib import AsyncExitStack
+from functools import partial
 
 from rockmq.base import address
 from rockmq.base.clock import Clock, SystemClock
@@ -40,6 +43,8 @@ from rockmq.store.message_store import MessageStore
 log = logging.getLogger(__name__)
 
 FAST_PORT_BELOW = 2
+FINISH_SECONDS = 5.0
+"""How long a stop waits for answers under way."""
 CLIENT_SWEEP_SECONDS = 10.0
 
 
@@ -113,6 +118,7 @@ class Broker:
             release=server.release,
             overdue=server.overdue,
         )
+        gate.advance(store.core.flushed_position)  # the flusher only tells what is new
         runtime = RuntimeInfo(clock, store, long_polling)
 
         topics = TopicTable(store.config_directory, options, clock)
@@ -130,7 +136,7 @@ class Broker:
         self._groups = groups
         self._dispatch = Dispatcher(
             routes(
-                SendHandler(options, topics, groups, store, gate, long_polling.wake),
+                SendHandler(options, topics, groups, store, gate),
                 PullHandler(options, clock, topics, groups, clients, offsets, store, gate, long_polling, runtime.got),
                 OffsetHandlers(offsets, topics, groups, store),
                 QueryHandlers(options, store),
@@ -148,13 +154,26 @@ class Broker:
         tasks.every(options.consumers.flush_consumer_offset_interval / 1000, offsets.flush, "consumer offsets")
 
         await server.start(store.core, replies_at_once=not store.is_sync)
-        self._closing.callback(long_polling.answer_all)
+        self._closing.push_async_callback(partial(self._stop_serving, server, long_polling, store, gate))
         remoting = RemotingClient(clock=clock)
         self._closing.push_async_callback(remoting.close)
         registration = Registration(options, self.address, topics, remoting)
         self._closing.push_async_callback(registration.close)
         await registration.start()
         log.info("broker %s serves at %s", options.identity.broker_name, self.address)
+
+    async def _stop_serving(
+        self, server: RemotingServer, long_polling: LongPolling, store: MessageStore, gate: DurabilityGate
+    ) -> None:
+        server.stop()
+        long_polling.answer_all()
+        await self._dispatch.finish(FINISH_SECONDS)
+        if not store.failed:
+            # The core holds replies too; it lets go of them before whoever waits for a later position hears of it.
+            told = asyncio.Event()
+            gate.when_durable(store.core.max_position, lambda durable: told.set())
+            await told.wait()
+        await server.close()
 
     def _consumers_changed(self, group: ConsumerGroup) -> None:
         config = self._groups.find(group.name)

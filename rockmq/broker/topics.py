@@ -3,6 +3,10 @@
 Kept in `config/topics.json` in Apache's shape. Every change goes to disk before whoever asked for it is answered, to the
 name servers, and to the core, which appends to ordinary topics by itself. A small table is saved whole for each change; of a
 larger one the change goes to a journal, and the document follows (docs/adr/0008).
+
+A new topic takes messages when it is on disk: after a crash a message must not be there and its topic unknown. Taking topics
+back from their queues at a start would be no help: queues don't tell the settings of their topic, and one whose deletion was
+cut short would come back.
 """
 
 import asyncio
@@ -14,7 +18,7 @@ import msgspec
 from msgspec import Struct, field
 
 from rockmq.base.clock import Clock
-from rockmq.broker.documents import Document, Saver, load, parts
+from rockmq.broker.documents import Saver, load, parts, save, snapshot
 from rockmq.broker.journal import Journal
 from rockmq.config.broker import BrokerOptions
 from rockmq.protocol import topics
@@ -50,15 +54,16 @@ class TopicTable:
         """Raises ConfigError when the document can't be read."""
         self._options = options
         self._clock = clock
-        path = directory / "topics.json"
-        document = load(path, _Document) or _Document()
+        self._path = directory / "topics.json"
+        document = load(self._path, _Document) or _Document()
         self._topics = document.topic_config_table
         self.version = document.data_version
-        self._file = Document(path)
-        self._journal = Journal(path)
-        self._saver = Saver(path, self._save)
+        self._journal = Journal(self._path, self.version)
+        self._saver = Saver(self._path, self._save)
         self._unsaved: dict[str, asyncio.Future[None]] = {}
         """Of each topic whose last change isn't on disk, when that will be, or that it failed."""
+        self._new: set[str] = set()
+        """Topics that were never on disk."""
         self._replay()
         self._store: MessageStore | None = None
         self.on_change: list[Callable[[str], None]] = []
@@ -78,17 +83,14 @@ class TopicTable:
 
     def pieces(self) -> Iterator[bytes]:
         """The document as it is now, see `parts`."""
-        return parts({"dataVersion": self.version}, "topicConfigTable", list(self._topics.items()))
+        return parts({"dataVersion": self.version}, "topicConfigTable", snapshot(self._topics))
 
-    async def _save(self) -> OSError | None:
-        covered = self._journal.begin()
-        error = await self._file.save(self.pieces())
-        if error is None:
-            try:
-                await self._journal.delete(covered)
-            except OSError as error:
-                return error
-        return error
+    async def _save(self) -> None:
+        begun = self._journal.begin(self.version)
+        pieces = self.pieces()
+        await begun
+        await save(self._path, pieces)
+        await self._journal.finish()
 
     def create_system_topics(self) -> None:
         """Create what a broker always has, as far as it is missing, and announce a new version of the table."""
@@ -128,7 +130,7 @@ class TopicTable:
     def _tell_store(self, config: TopicConfig) -> None:
         if self._store is None:
             return
-        if self.is_ordinary(config):
+        if self.is_ordinary(config) and not self.is_new(config.topic_name):
             multi_tag = config.topic_filter_type == "MULTI_TAG"
             self._store.set_ordinary(config.topic_name, config.write_queue_nums, multi_tag)
         else:
@@ -148,6 +150,10 @@ class TopicTable:
             and topics.topic_fault(name) is None
         )
 
+    def is_new(self, name: str) -> bool:
+        """Whether a topic isn't on disk yet; `put` as it is says when it will be."""
+        return name in self._new
+
     def get(self, name: str) -> TopicConfig | None:
         return self._topics.get(name)
 
@@ -156,8 +162,11 @@ class TopicTable:
 
     def put(self, config: TopicConfig) -> "asyncio.Future[None] | None":
         """Create or change a topic: an awaitable that is done when it is on disk, None when it is as it was."""
-        if self._topics.get(config.topic_name) == config:
+        held = self._topics.get(config.topic_name)
+        if held == config:
             return self._as_it_was(config.topic_name, config)
+        if held is None:
+            self._new.add(config.topic_name)
         self._topics[config.topic_name] = config
         self._tell_store(config)
         return self._changed(config.topic_name, config)
@@ -165,6 +174,7 @@ class TopicTable:
     def delete(self, name: str) -> "asyncio.Future[None] | None":
         if self._topics.pop(name, None) is None:
             return self._as_it_was(name, None)
+        self._new.discard(name)
         if self._store is not None:
             self._store.clear_ordinary(name)
         return self._changed(name, None)
@@ -185,6 +195,9 @@ class TopicTable:
     def _saved(self, name: str, saved: "asyncio.Future[None]") -> None:
         if self._unsaved.get(name) is saved and not saved.cancelled() and saved.exception() is None:
             del self._unsaved[name]
+            if name in self._new:
+                self._new.remove(name)
+                self._tell_store(self._topics[name])
 
     def _save_change(self, name: str, config: TopicConfig | None) -> "asyncio.Future[None]":
         self.version = self.version.advanced(self._clock.now_ms())
@@ -220,5 +233,5 @@ class TopicTable:
 
     async def close(self) -> None:
         """Leave a whole document and no journal."""
-        await self._journal.close()
         await self._saver.close()
+        await self._journal.close()

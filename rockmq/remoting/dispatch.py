@@ -80,6 +80,12 @@ class Dispatcher:
 
         future.add_done_callback(done)
 
+    async def finish(self, seconds: float) -> None:
+        """Wait for the answers under way; those that take longer are given up."""
+        if self._running:
+            await asyncio.wait(self._running, timeout=seconds)
+        self.close()
+
     def close(self) -> None:
         """Give up what is still waiting."""
         for future in self._running.copy():

@@ -196,14 +196,21 @@ class RemotingServer:
                 log.info("closing the connection from %s: idle", connection.peer)
                 transport.close()
 
-    async def close(self) -> None:
-        """Stop listening, then close every connection."""
-        await self._tasks.close()
+    def stop(self) -> None:
+        """Accept no connection and read no request any more; what was asked can still be answered."""
         loop = asyncio.get_running_loop()
         for listener in self._listeners:
             loop.remove_reader(listener)
             listener.close()
         self._listeners.clear()
+        for connection in self.connections:
+            connection.hold_reading()
+
+    async def close(self) -> None:
+        """Stop, then close every connection."""
+        self.stop()
+        await self._tasks.close()
+        loop = asyncio.get_running_loop()
         for connection in self.connections:
             connection.close()
         # Give what was written a moment to leave; a peer that doesn't read mustn't hold us.

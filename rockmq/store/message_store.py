@@ -327,8 +327,10 @@ class MessageStore:
         """Have the queue's next message reported, once."""
         self.core.watch(topic, queue_id)
 
-    def delete_queues(self, topic: str) -> None:
-        self.core.delete_queues(topic)
+    async def delete_queues(self, topic: str) -> None:
+        """Forget a topic's queues at once, and delete their files."""
+        self.core.forget_queues(topic)
+        await self._in_worker(partial(self.core.delete_queues, topic))
 
     # Upkeep
 

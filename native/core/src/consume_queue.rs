@@ -13,15 +13,14 @@
 
 use std::{
     collections::{HashMap, VecDeque},
-    fs,
     hash::{BuildHasherDefault, Hasher},
-    io,
     num::NonZeroU32,
     sync::Arc,
 };
 
+use smallvec::SmallVec;
+
 use crate::{
-    error::{At, Result},
     queue_files::{Forcing, QueueFiles},
     recent_keys::topic_hash,
 };
@@ -191,18 +190,23 @@ impl Topic {
     }
 }
 
+/// A topic's; most lie in the table itself, as one out of many thousands is in no cache.
+type Name = SmallVec<[u8; 32]>;
+
 /// All queues of the store. Everything here happens under the store's lock, reading and forcing files apart.
 pub struct Queues {
     pub files: Arc<QueueFiles>,
-    topics: HashMap<Box<[u8]>, Topic, BuildHasherDefault<TopicHasher>>,
+    topics: HashMap<Name, Topic, BuildHasherDefault<TopicHasher>>,
     slots: Vec<Option<Queue>>,
     free: Vec<usize>,
     serial: u64,
-    /// Slots of queues that may have entries to write, entries to force, or a tail. A slot that was freed, and perhaps given
-    /// to another queue, stays until it is come across.
+    /// Slots of queues that may have entries to write, entries to force, or a tail, these with the serial. A slot that was
+    /// freed, and perhaps given to another queue, stays until it is come across.
     dirty: Vec<usize>,
     unforced: Vec<usize>,
-    resident: VecDeque<usize>,
+    resident: VecDeque<(usize, u64)>,
+    /// Deleted topics whose files are still there. Nothing is written for a topic of that name meanwhile.
+    leaving: Vec<Box<str>>,
     flushes: u32,
     tails_size: usize,
     /// What was read from files last, by slot.
@@ -246,6 +250,7 @@ impl Queues {
             dirty: Vec::new(),
             unforced: Vec::new(),
             resident: VecDeque::new(),
+            leaving: Vec::new(),
             flushes: 0,
             tails_size: 0,
             blocks: [const { None }; BLOCKS],
@@ -361,7 +366,7 @@ impl Queues {
         }
         if !queue.in_resident {
             queue.in_resident = true;
-            self.resident.push_back(slot);
+            self.resident.push_back((slot, queue.serial));
         }
         std::mem::take(&mut queue.watched)
     }
@@ -371,7 +376,7 @@ impl Queues {
     pub fn relieve(&mut self, slot: usize) {
         let Some(queue) = self.slots.get_mut(slot).and_then(Option::as_mut) else { return };
         let pending = queue.pending();
-        if pending.len() < queue.relieved_at && self.tails_size <= 2 * TAILS_MAX {
+        if pending.len() < queue.relieved_at && self.tails_size <= 2 * TAILS_MAX || is_among(&self.leaving, queue) {
             return;
         }
         match self.files.write(&queue.topic, queue.id, queue.written, pending) {
@@ -419,6 +424,11 @@ impl Queues {
         let mut jobs = Vec::with_capacity(slots.len());
         for &slot in slots {
             let Some(queue) = self.slots.get_mut(slot).and_then(Option::as_mut) else { continue };
+            if is_among(&self.leaving, queue) {
+                queue.in_dirty = true;
+                self.dirty.push(slot);
+                continue;
+            }
             queue.in_dirty = false;
             if queue.written < queue.next {
                 jobs.push(Job {
@@ -500,11 +510,12 @@ impl Queues {
         self.flushes = self.flushes.wrapping_add(1);
         let crowded = self.tails_size > TAILS_MAX;
         for _ in 0..self.resident.len().min(AGED_MAX) {
-            let Some(slot) = self.resident.pop_front() else { return };
-            let Some(queue) = self.slots.get_mut(slot).and_then(Option::as_mut) else { continue };
+            let Some((slot, serial)) = self.resident.pop_front() else { return };
+            let queue = self.slots.get_mut(slot).and_then(Option::as_mut);
+            let Some(queue) = queue.filter(|queue| queue.serial == serial) else { continue };
             let idle_flushes = self.flushes.wrapping_sub(queue.appended_at);
             if queue.written < queue.next || !(crowded || idle_flushes > IDLE_FLUSHES) {
-                self.resident.push_back(slot);
+                self.resident.push_back((slot, serial));
                 continue;
             }
             self.tails_size -= queue.tail.len();
@@ -554,24 +565,33 @@ impl Queues {
         raised
     }
 
-    /// Forget the queues of `topic` and delete their files.
-    pub fn delete(&mut self, topic: &str) -> Result<()> {
-        let Some(entry) = self.topics.get_mut(topic.as_bytes()) else { return Ok(()) };
-        for slot in entry.take_slots() {
-            if let Some(queue) = self.slots[slot].take() {
-                self.tails_size -= queue.tail.len();
-                self.free.push(slot);
+    /// Forget the queues of `topic`, whose files are to be deleted next. What comes for a topic of that name from now on is
+    /// another's, and stays in memory until `left`.
+    pub fn forget(&mut self, topic: &str) {
+        if let Some(entry) = self.topics.get_mut(topic.as_bytes()) {
+            for slot in entry.take_slots() {
+                if let Some(queue) = self.slots[slot].take() {
+                    self.tails_size -= queue.tail.len();
+                    self.free.push(slot);
+                }
+            }
+            if entry.ordinary.is_none() {
+                self.topics.remove(topic.as_bytes());
             }
         }
-        if entry.ordinary.is_none() {
-            self.topics.remove(topic.as_bytes());
-        }
-        let directory = self.files.root.join(topic);
-        match fs::remove_dir_all(&directory) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error).at("delete", &directory),
-            _ => Ok(()),
+        self.leaving.push(topic.into());
+    }
+
+    /// The files of a topic that was forgotten are gone, or can't be deleted.
+    pub fn left(&mut self, topic: &str) {
+        if let Some(at) = self.leaving.iter().position(|leaving| **leaving == *topic) {
+            self.leaving.swap_remove(at);
         }
     }
+}
+
+fn is_among(leaving: &[Box<str>], queue: &Queue) -> bool {
+    leaving.iter().any(|topic| **topic == *queue.topic)
 }
 
 /// The topic as a name of a directory, if it can be one.
@@ -617,5 +637,26 @@ impl TopicHasher {
     fn mix(&mut self, word: u64) {
         let product = u128::from(self.0.rotate_left(5) ^ word) * 0x9E37_79B9_7F4A_7C15;
         self.0 = product as u64 ^ (product >> 64) as u64;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn topics_that_come_and_go_leave_nothing_to_age() {
+        let mut queues = Queues::new(QueueFiles { root: std::env::temp_dir(), file_size: 20 });
+        for _ in 0..100 {
+            let slot = queues.slot_or_new(b"T", 0).unwrap();
+            queues.push(slot, &[Entry { position: 0, size: 1, tags: 0 }]);
+            queues.age();
+            assert_eq!(queues.resident.len(), 1);
+            queues.forget("T");
+            queues.left("T");
+        }
+        queues.age();
+        assert!(queues.resident.is_empty());
+        assert!(queues.leaving.is_empty());
     }
 }

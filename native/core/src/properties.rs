@@ -92,6 +92,7 @@ pub fn tags_code(tags: Option<&[u8]>) -> i64 {
 }
 
 /// Java's `String.hashCode` of a text that begins with one whose hash is `before` (0: nothing) and goes on with `text`.
+#[inline]
 pub fn java_hash(before: i32, text: &[u8]) -> i32 {
     // Eight at a time: a multiplication waits for the one before it.
     let pieces = text.chunks_exact(8);
@@ -107,8 +108,15 @@ pub fn java_hash(before: i32, text: &[u8]) -> i32 {
         hash = hash.wrapping_mul(31).wrapping_add(i32::from(byte));
     }
     if seen & 0x8080_8080_8080_8080 == 0 {
-        return hash;
+        hash
+    } else {
+        java_hash_of_units(before, text)
     }
+}
+
+/// Of a text that isn't ASCII.
+#[cold]
+fn java_hash_of_units(before: i32, text: &[u8]) -> i32 {
     let text = String::from_utf8_lossy(text);
     text.encode_utf16().fold(before, |hash, unit| hash.wrapping_mul(31).wrapping_add(i32::from(unit)))
 }

@@ -130,11 +130,6 @@ impl QueueFiles {
         }
     }
 
-    /// Force all files, with whatever else is on their file system. Linux reports errors of this since 5.8.
-    pub fn force_all(&self) -> Result<()> {
-        File::open(&self.root).and_then(|root| Ok(rustix::fs::syncfs(root)?)).at("sync the file system of", &self.root)
-    }
-
     /// First bytes of a queue's files, in order. Files of a wrong size keep the store from opening, as they do in Apache.
     pub fn list(&self, directory: &Path) -> Result<Vec<u64>> {
         let mut bases = Vec::new();

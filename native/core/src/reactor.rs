@@ -127,6 +127,7 @@ impl Reactor {
             return Ok(None);
         }
         let told = PyList::empty(py);
+        let mut answered = Vec::new();
         for &mut Event { flags, data, .. } in ready {
             let place = data.u64() as usize;
             let Some(Some((open, connection))) = self.places.get(place) else { continue };
@@ -140,7 +141,8 @@ impl Reactor {
                 if !outcome.is_plain() {
                     fed = transport.told(py, outcome);
                 } else if is_durable {
-                    transport.send([Owner::Core(outcome.replies)]);
+                    // Written when all have been read: the first of many clients to be woken keeps a processor awake for the rest.
+                    answered.push((open.clone_ref(py), outcome.replies));
                 } else if !outcome.replies.is_empty() {
                     transport.hold(outcome.replies.len());
                     let (end, replies) = (outcome.end, outcome.replies);
@@ -157,6 +159,9 @@ impl Reactor {
                 self.places[place] = None;
                 self.free.push(place);
             }
+        }
+        for (transport, replies) in answered {
+            transport.bind(py).borrow_mut().send([Owner::Core(replies)]);
         }
         Ok(Some(told))
     }

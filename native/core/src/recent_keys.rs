@@ -5,8 +5,8 @@
 
 use crate::properties::{java_hash, Keys};
 
-/// More than come between two turns of the index, in 12 MiB.
-const KEYS_MAX: usize = 512 << 10;
+/// More than come between two turns of the index, and while it forces a full file; in 24 MiB.
+const KEYS_MAX: usize = 1 << 20;
 
 /// What an index entry is made of.
 #[derive(Clone, Copy)]
@@ -69,8 +69,10 @@ impl RecentKeys {
             let hash = self.last.hash(topic_hash, key);
             self.keys.push(Key { hash, position, timestamp });
         }
-        let others = Keys { unique_key: None, ..*keys };
-        hashes(topic_hash, &others).for_each(|hash| self.keys.push(Key { hash, position, timestamp }));
+        if keys.keys.is_some() || keys.tags.is_some() {
+            let others = Keys { unique_key: None, ..*keys };
+            hashes(topic_hash, &others).for_each(|hash| self.keys.push(Key { hash, position, timestamp }));
+        }
     }
 
     /// Where they begin; an index that isn't there yet reads the log.

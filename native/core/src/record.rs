@@ -386,13 +386,21 @@ pub fn batch(body: &[u8]) -> impl Iterator<Item = Result<Inner<'_>, String>> {
             return None;
         }
         let at = body.len() - reader.rest.len();
-        let inner = reader.inner().map_err(|field| format!("batch message {number} at byte {at}: {field} can't be"));
+        let inner = reader.inner();
+        let inner = inner.and_then(|inner| if is_like_torn(inner.properties) { Err("properties") } else { Ok(inner) });
+        let inner = inner.map_err(|field| format!("batch message {number} at byte {at}: {field} can't be"));
         if inner.is_err() {
             reader.rest = &[];
         }
         number += 1;
         Some(inner)
     })
+}
+
+/// The messages of a body that `batch` has cut without an error.
+pub fn checked_batch(body: &[u8]) -> impl Iterator<Item = Inner<'_>> {
+    let mut reader = Reader { rest: body };
+    std::iter::from_fn(move || reader.inner().ok())
 }
 
 struct Reader<'r> {
@@ -429,7 +437,7 @@ impl<'r> Reader<'r> {
         let body_size = self.int().and_then(|size| usize::try_from(size).ok()).ok_or("body length")?;
         let body = self.bytes(body_size).ok_or("body")?;
         let properties_size = self.short().and_then(|size| usize::try_from(size).ok()).ok_or("properties length")?;
-        let properties = self.bytes(properties_size).filter(|text| !is_like_torn(text)).ok_or("properties")?;
+        let properties = self.bytes(properties_size).ok_or("properties")?;
         Ok(Inner { flag, body, properties })
     }
 }

@@ -11,7 +11,7 @@ use crate::{
     properties::{self, Keys, Known},
     record::{self, Message},
     state::{Config, State},
-    unique_key::{self, write_hex},
+    unique_key::{self, hex_of_long, write_hex},
 };
 
 const SEND_MESSAGE: i32 = 10;
@@ -279,15 +279,16 @@ fn write_message_id(out: &mut Vec<u8>, store_host: &[u8], position: i64) {
 
 fn write_message_ids(out: &mut Vec<u8>, store_host: &[u8], entries: &[Entry]) {
     let size = 2 * store_host.len();
-    out.reserve(entries.len() * (size + 17));
-    write_hex(out, store_host);
-    for (number, entry) in entries.iter().enumerate() {
-        if number > 0 {
-            out.push(b',');
-            out.extend_from_within(..size);
-        }
-        write_hex(out, &entry.position.to_be_bytes());
+    let mut id = Vec::with_capacity(size + 17);
+    write_hex(&mut id, store_host);
+    id.extend_from_slice(&[b','; 17]);
+    let start = out.len();
+    out.resize(start + entries.len() * id.len(), 0);
+    for (place, entry) in out[start..].chunks_exact_mut(id.len()).zip(entries) {
+        place.copy_from_slice(&id);
+        place[size..size + 16].copy_from_slice(&hex_of_long(entry.position));
     }
+    out.pop();
 }
 
 struct Reply<'r> {

@@ -7,10 +7,13 @@
 //! Order of locks: `queue_io`, `flushing`, then the state.
 
 use std::{
-    fs,
+    fs::{self, File},
+    io,
     path::PathBuf,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
+
+use rustix::fs::syncfs;
 
 use crate::{
     commit_log::CommitLog,
@@ -147,7 +150,7 @@ impl State {
         let (batch, recent_keys) = (&mut self.batch, &mut self.recent_keys);
         batch.clear();
         let position = self.log.append(size, |mut out, mut position| {
-            for inner in record::batch(body).flatten() {
+            for inner in record::checked_batch(body) {
                 let size = pattern.size(&inner);
                 let (place, rest) = out.split_at_mut(size);
                 pattern.encode(&inner, place, (queue_offset + batch.len() as u64) as i64, position);
@@ -187,6 +190,9 @@ pub struct Shared {
     state: Mutex<State>,
     flushing: Mutex<()>,
     queue_io: Mutex<()>,
+    /// The directory of the queues. A `syncfs` reports what went wrong since its descriptor was opened, so this one is as old as
+    /// the store.
+    queue_root: File,
 }
 
 impl Shared {
@@ -195,6 +201,7 @@ impl Shared {
         create_directory(&config.commit_log)?;
         create_directory(&config.consume_queue)?;
         crate::commit_log::list(&config.commit_log, config.log_file_size)?;
+        let queue_root = File::open(&config.consume_queue).at("open", &config.consume_queue)?;
         let files = QueueFiles { root: config.consume_queue.clone(), file_size: config.queue_file_size };
         let state = State {
             log: CommitLog::new(config.commit_log.clone(), config.log_file_size),
@@ -210,7 +217,7 @@ impl Shared {
             recent_keys: RecentKeys::default(),
         };
         let (flush_signal, recovery, flushing, queue_io) = Default::default();
-        Ok(Self { config, flush_signal, recovery, state: Mutex::new(state), flushing, queue_io })
+        Ok(Self { config, flush_signal, recovery, state: Mutex::new(state), flushing, queue_io, queue_root })
     }
 
     pub fn state(&self) -> MutexGuard<'_, State> {
@@ -310,7 +317,7 @@ impl Shared {
         if force {
             let forcing = self.state().queues.take_unforced();
             if forcing.len() > FORCED_APART_MAX {
-                if let Err(error) = files.force_all() {
+                if let Err(error) = self.force_file_system() {
                     self.state().queues.put_back_unforced(&forcing);
                     return Err(error.of_sync());
                 }
@@ -326,6 +333,11 @@ impl Shared {
         }
         self.state().queues.age();
         Ok(boundary)
+    }
+
+    /// Force all queues, with whatever else is on their file system. Linux reports errors of this since 5.8.
+    fn force_file_system(&self) -> Result<()> {
+        syncfs(&self.queue_root).map_err(io::Error::from).at("sync the file system of", &self.config.consume_queue)
     }
 
     fn write_jobs(&self, files: &QueueFiles, jobs: &[Job]) -> Result<()> {
@@ -432,12 +444,29 @@ impl Shared {
         Ok(paths)
     }
 
+    pub fn forget_queues(&self, topic: &str) -> Result<()> {
+        if usable_name(topic.as_bytes()).is_none() {
+            return value("topic can't name a directory");
+        }
+        self.state().queues.forget(topic);
+        Ok(())
+    }
+
     pub fn delete_queues(&self, topic: &str) -> Result<()> {
         if usable_name(topic.as_bytes()).is_none() {
             return value("topic can't name a directory");
         }
-        let _io = lock(&self.queue_io);
-        self.state().queues.delete(topic)
+        let removed = {
+            // Whoever has begun to write a file of the topic ends that first.
+            let _io = lock(&self.queue_io);
+            let directory = self.state().queues.files.root.join(topic);
+            match fs::remove_dir_all(&directory) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error).at("delete", &directory),
+                _ => Ok(()),
+            }
+        };
+        self.state().queues.left(topic);
+        removed
     }
 
     pub fn close(&self) -> Result<()> {

@@ -244,6 +244,10 @@ impl Store {
         self.shared.state().queues.existing(topic, queue_id).map(|queue| (queue.min, queue.next))
     }
 
+    fn forget_queues(&self, topic: &str) -> Result<()> {
+        self.shared.forget_queues(topic)
+    }
+
     fn delete_queues(&self, py: Python<'_>, topic: &str) -> Result<()> {
         py.detach(|| self.shared.delete_queues(topic))
     }

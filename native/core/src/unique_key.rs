@@ -49,6 +49,14 @@ pub fn write_hex(out: &mut Vec<u8>, bytes: &[u8]) {
     }
 }
 
+/// The 16 digits of eight bytes.
+pub fn hex_of_long(value: i64) -> [u8; 16] {
+    let mut digits = [0; 16];
+    digits[..8].copy_from_slice(&hex(((value >> 32) as u32).to_be_bytes()));
+    digits[8..].copy_from_slice(&hex((value as u32).to_be_bytes()));
+    digits
+}
+
 /// The digits of four bytes, all at once in one word.
 fn hex(bytes: [u8; 4]) -> [u8; 8] {
     const ONES: u64 = u64::from_ne_bytes([1; 8]);

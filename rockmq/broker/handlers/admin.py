@@ -93,7 +93,7 @@ class AdminHandlers:
             raise Refusal(ResponseCode.INVALID_PARAMETER, remark)
         saved = self._topics.delete(header.topic)
         self._offsets.delete_topic(header.topic)
-        self._store.delete_queues(header.topic)
+        await self._store.delete_queues(header.topic)
         if saved is not None:
             await saved
         return codec.reply(request)

@@ -187,9 +187,11 @@ class PullHandler:
                 connection.answer(request, self._found(result))
                 return True
             code = _response_code(result, wanted.offset)
-            if not last and code in (ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY):
+            goes_on = code in (ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY)
+            if not last and goes_on and result.next_offset >= result.max_offset:
                 # What was looked at and doesn't match needn't be looked at again.
                 wanted.offset = result.next_offset
+                self._await_what_is_not_durable(wanted)
                 return False
             connection.answer(request, _not_found(wanted, request, result, code))
             return True
@@ -198,13 +200,14 @@ class PullHandler:
         parked = Parked(self._clock.monotonic() + wait, attempt, lambda: connection.lost)
         if not self._long_polling.park(header.topic, header.queue_id, parked):
             return False
-        if self._store.bounds(header.topic, header.queue_id)[1] > wanted.offset:
-            # Messages are there that aren't durable yet: their arrival was told before this pull began to wait.
-            self._gate.when_durable(
-                self._store.core.max_position,
-                lambda durable: self._long_polling.wake(header.topic, header.queue_id),
-            )
+        self._await_what_is_not_durable(wanted)
         return True
+
+    def _await_what_is_not_durable(self, wanted: _Wanted) -> None:
+        """Have a pull that begins to wait, or goes on, woken for messages whose arrival was told before."""
+        topic, queue_id = wanted.header.topic, wanted.header.queue_id
+        if self._store.bounds(topic, queue_id)[1] > wanted.offset:
+            self._gate.wake_when_durable(topic, queue_id, self._store.core.max_position)
 
 
 def _response_code(result: GetResult, offset: int) -> ResponseCode:

@@ -5,7 +5,7 @@ chosen, retry topics, special properties, and everything that is wrong, which ge
 """
 
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 
 from rockmq.broker.durability import TIMEOUT_REMARK, DurabilityGate
 from rockmq.broker.groups import GroupTable
@@ -41,14 +41,12 @@ class SendHandler:
         groups: GroupTable,
         store: MessageStore,
         gate: DurabilityGate,
-        arrived: Callable[[str, int], None],
     ) -> None:
         self._options = options
         self._topics = topic_table
         self._groups = groups
         self._store = store
         self._gate = gate
-        self._arrived = arrived
         self._unique_ids = ids.UniqueIds(store.store_host[:-4])
         self._extra = {
             properties.MSG_REGION: options.identity.region_id,
@@ -67,12 +65,12 @@ class SendHandler:
         if not self._options.topics.broker_permission & Permission.WRITE:
             raise Refusal(ResponseCode.NO_PERMISSION, f"the broker {self._options.identity.broker_name} is not writable")
         config = self._topics.get(header.topic)
-        if config is None:
+        if config is None or self._topics.is_new(header.topic):
             return self._create_then_send(header, request, connection)
         return self._send(config, header, request, connection)
 
     async def _create_then_send(self, header: SendMessage, request: Command, connection: Connection) -> Answer:
-        saved = self._topics.put(self._missing_topic(header))
+        saved = self._topics.put(self._topics.get(header.topic) or self._missing_topic(header))
         if saved is not None:
             await saved
         # Somebody else may have created it with other settings while this waited.
@@ -192,10 +190,10 @@ class SendHandler:
         header = SendResponse(msg_id=msg_id, queue_id=queue_id, queue_offset=put.queue_offset, transaction_id=unique_key)
 
         def answer(durable: bool) -> Command:
-            if put.watched and durable:
-                self._arrived(topic, queue_id)
             if durable:
                 return codec.reply(request, header=header, extra=self._extra)
             return codec.reply(request, ResponseCode.FLUSH_DISK_TIMEOUT, TIMEOUT_REMARK, header, extra=self._extra)
 
+        if put.watched:
+            self._gate.wake_when_durable(topic, queue_id, put.end)
         return after(self._gate, put.end, answer)

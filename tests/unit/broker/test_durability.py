@@ -72,7 +72,7 @@ def test_async_flush_passes_at_once() -> None:
 def test_replies_wait_for_their_position_and_keep_their_order(bench: Bench) -> None:
     for position in (100, 200, 300):
         bench.append(b"%d" % position, position)
-    assert bench.flushes == 3
+    assert bench.flushes >= 3, "each asks for a force"
     bench.gate.advance(99)
     assert bench.connection.written == []
     bench.gate.advance(200)
@@ -106,10 +106,23 @@ def test_too_slow_a_flush_is_told_with_all_fields(bench: Bench) -> None:
     assert bench.woken == []
     bench.gate.advance(100)
     assert len(bench.connection.written) == 1
+    assert bench.woken == [("T", 100)], "late, but durable"
     bench.held_by_core = [(bench.connection, frame)]
     bench.gate.sweep()
     expected = codec.recode(frame, ResponseCode.FLUSH_DISK_TIMEOUT, TIMEOUT_REMARK)
     assert bench.connection.written[1:] == [expected]
+
+
+def test_many_who_wait_for_a_queue_are_woken_once(bench: Bench) -> None:
+    for position in (100, 100, 200, 150, 200):
+        bench.gate.wake_when_durable("T", 0, position)
+    assert bench.flushes == 2
+    bench.gate.advance(100)
+    assert bench.woken == [("T", 0)]
+    bench.gate.advance(200)
+    assert bench.woken == [("T", 0)] * 2
+    bench.gate.wake_when_durable("T", 0, 200)
+    assert bench.woken == [("T", 0)] * 3, "what is durable already wakes at once"
 
 
 def test_connection_with_too_much_held_is_not_read_from(bench: Bench) -> None:

@@ -12,7 +12,7 @@ from rockmq.base.errors import StoreUnavailable
 from rockmq.broker import documents
 from rockmq.broker.journal import Journal
 from rockmq.broker.topics import WHOLE_MAX, TopicTable
-from rockmq.protocol.bodies.common import TopicConfig
+from rockmq.protocol.bodies.common import DataVersion, TopicConfig
 from tests.support.clock import FakeClock
 from tests.unit.broker.conftest import options
 
@@ -24,7 +24,7 @@ def opened(directory: Path) -> TopicTable:
 
 
 def journals(directory: Path) -> list[Path]:
-    return sorted(directory.glob("topics.json.journal.*"), key=lambda path: int(path.name.rpartition(".")[2]))
+    return sorted(directory.glob("topics.json.journal.*[0-9]"), key=lambda path: int(path.name.rpartition(".")[2]))
 
 
 def in_document(directory: Path) -> set[str]:
@@ -52,8 +52,9 @@ async def large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TopicTable:
     monkeypatch.setattr(documents, "PAUSE_PER_COST", 1e9)
     table = opened(tmp_path)
     await put(table, "first")
-    while not journals(tmp_path) or "first" not in in_document(tmp_path):
-        await asyncio.sleep(0.01)
+    async with asyncio.timeout(30):
+        while journals(tmp_path) or "first" not in in_document(tmp_path):
+            await asyncio.sleep(0.01)
     return table
 
 
@@ -151,7 +152,7 @@ async def test_nothing_is_lost_between_any_two_steps_of_a_save(
     await large.close()
     assert seen[0] == "before the document"
     behind = seen[seen.index("after the document") + 1 :]
-    assert behind == ["before a deletion", "after a deletion"]
+    assert behind == ["before a deletion", "after a deletion"] * 2, "what it covers, and the one that told so"
 
 
 async def test_a_journal_does_not_undo_what_a_later_document_says(tmp_path: Path, large: TopicTable) -> None:
@@ -167,28 +168,91 @@ async def test_a_journal_does_not_undo_what_a_later_document_says(tmp_path: Path
     assert found.version == large.version
 
 
+@pytest.mark.parametrize("ahead", [True, False])
+async def test_a_journal_of_another_history_is_ignored_aloud(
+    tmp_path: Path, large: TopicTable, caplog: pytest.LogCaptureFixture, ahead: bool
+) -> None:
+    """Apache's broker ran here after a kill, or a backup was put in place: its counter may be behind or ahead of ours."""
+    await put(large, "ours")
+    text = json.loads((tmp_path / "topics.json").read_text())
+    text["dataVersion"]["counter"] += 1000 if ahead else 1
+    text["dataVersion"]["timestamp"] += 1
+    copy = tmp_path.with_name(tmp_path.name + "-other")
+    shutil.copytree(tmp_path, copy)
+    (copy / "topics.json").write_text(json.dumps(text))
+    for _ in range(2):
+        found = opened(copy)
+        assert found.get("ours") is None
+        assert found.version.counter == text["dataVersion"]["counter"]
+    assert journals(copy) == []
+    (aside,) = copy.glob("topics.json.journal.*.unrelated")
+    assert b'"ours"' in aside.read_bytes()
+    (said,) = [record.getMessage() for record in caplog.records if "follows another document" in record.getMessage()]
+    assert str(aside) in said
+    await large.close()
+
+
+async def test_a_journal_that_the_document_covers_is_passed_over_in_silence(
+    tmp_path: Path, large: TopicTable, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A kill between the save and the deletion is nothing to complain of."""
+    await put(large, "t1", perm=4)
+    await put(large, "t1", perm=2)
+    monkeypatch.setattr(Journal, "_delete", lambda self, before: None)
+    await large.close()
+    assert journals(tmp_path)
+    found = crashed(tmp_path)
+    assert found.all() == large.all()
+    assert found.version == large.version
+    assert "another document" not in caplog.text
+
+
+async def test_a_journal_follows_a_document_that_was_not_saved_in_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The table outgrows whole saves while one is under way: its first change in the journal must not need it."""
+    table = opened(tmp_path)
+    await put(table, *(f"t{number}" for number in range(WHOLE_MAX)))
+    (tmp_path / "topics.json.tmp").mkdir()  # no save succeeds from here on
+    lost, kept = table.put(TopicConfig(topic_name="t1", perm=4)), table.put(TopicConfig(topic_name="new"))
+    assert kept is not None
+    assert lost is not None
+    await kept
+    with pytest.raises(StoreUnavailable):
+        await lost
+    assert crashed(tmp_path).get("new") is not None
+    (tmp_path / "topics.json.tmp").rmdir()
+    await table.close()
+
+
+def version(counter: int) -> DataVersion:
+    return DataVersion(counter=counter)
+
+
 async def test_journals_are_read_in_the_order_of_their_numbers(tmp_path: Path) -> None:
     document = tmp_path / "topics.json"
     for number in (10, 2, 9):
         (tmp_path / f"topics.json.journal.{number}").touch()
-    journal = Journal(document)
-    assert journal.begin() == 12
+    journal = Journal(document, version(1))
+    await journal.begin(version(2))
     for entry in (b'{"a":1}', b'{"b":2}'):
         await journal.append(entry)
-    journal.begin()
+    await journal.begin(version(3))
     await journal.append(b'{"c":3}')
     await journal.close()
-    assert list(Journal(document).read()) == [b'{"a":1}', b'{"b":2}', b'{"c":3}']
-    await journal.delete(13)
+    whole = [b'{"a":1}', b'{"b":2}', b'{"c":3}']
+    assert [list(Journal(document, version(each)).read()) for each in (1, 2, 3)] == [whole, whole, whole[2:]]
+    await journal.finish()
     assert [path.name for path in journals(tmp_path)] == ["topics.json.journal.13"]
+    assert list(Journal(document, version(3)).read()) == whole[2:]
 
 
 async def test_what_cannot_be_written_is_refused_and_the_next_goes_elsewhere(tmp_path: Path) -> None:
-    journal = Journal(tmp_path / "topics.json")
+    journal = Journal(tmp_path / "topics.json", version(1))
     (tmp_path / "topics.json.journal.1").mkdir()
     with pytest.raises(StoreUnavailable, match=r"journal\.1 can't be written"):
         await journal.append(b'{"a":1}')
     await journal.append(b'{"b":2}')
     await journal.close()
     (tmp_path / "topics.json.journal.1").rmdir()
-    assert list(Journal(tmp_path / "topics.json").read()) == [b'{"b":2}']
+    assert list(Journal(tmp_path / "topics.json", version(1)).read()) == [b'{"b":2}']

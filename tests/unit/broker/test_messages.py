@@ -1,11 +1,14 @@
 """Sending and pulling over real sockets."""
 
 import asyncio
+import threading
+from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
 import pytest
 
+from rockmq.base import files
 from rockmq.broker.server import Broker
 from rockmq.protocol import codec, json, properties
 from rockmq.protocol.bodies.client import ConsumerData, HeartbeatData
@@ -263,3 +266,39 @@ async def test_changed_topic_is_served_at_once(broker: Broker, remote: RemotingC
     await change(perm=6, queues=4)
     refused = await remote.invoke(broker.address, send_request(b"x", queue_id=7), 5)
     assert refused.code == ResponseCode.INVALID_PARAMETER
+
+
+async def test_no_message_is_taken_before_its_topic_is_on_disk(
+    tmp_path: Path, remote: RemotingClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Row 1.7. The first send creates the topic; those behind it find it in the table, and it isn't on disk yet."""
+    async with running(tmp_path, flushDiskType="ASYNC_FLUSH") as broker:
+        document = tmp_path / "config" / "topics.json"
+        while not document.exists():
+            await asyncio.sleep(0.01)
+        allowed = threading.Event()
+        save = files.save_parts
+
+        def slow(path: Path, parts: Iterable[bytes]) -> None:
+            assert allowed.wait(30)
+            save(path, parts)
+
+        monkeypatch.setattr("rockmq.base.files.save_parts", slow)
+        sends = [asyncio.create_task(sent(remote, broker, send_request(b"body", queue_id=0)))]
+        for _ in range(3):
+            await asyncio.sleep(0.05)
+            sends.append(asyncio.create_task(sent(remote, broker, send_request(b"body", queue_id=0))))
+        await asyncio.sleep(0.2)
+        assert not any(each.done() for each in sends)
+        pulled = await remote.invoke(broker.address, pull_request(), 5)
+        assert pulled.code != ResponseCode.SUCCESS, "nothing is in the log either"
+        allowed.set()
+        offsets = [each.queue_offset for each in await asyncio.gather(*sends)]
+        assert sorted(offsets) == [0, 1, 2, 3]
+        assert "T" in json.decode(document.read_bytes(), dict[str, dict[str, object]], "topics")["topicConfigTable"]
+        (tmp_path / "config" / "topics.json.tmp").mkdir()
+        refused = await remote.invoke(broker.address, send_request(b"body", topic="U"), 5)
+        again = await remote.invoke(broker.address, send_request(b"body", topic="U"), 10)
+        assert {refused.code, again.code} == {ResponseCode.SERVICE_NOT_AVAILABLE}
+        (tmp_path / "config" / "topics.json.tmp").rmdir()
+        await sent(remote, broker, send_request(b"body", topic="U"))

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from rockmq.protocol.codes import RequestCode, ResponseCode
 from rockmq.protocol.headers.admin import CreateTopic
 from rockmq.protocol.headers.route import GetRouteInfo
 from rockmq.remoting.client import RemotingClient
+from rockmq.remoting.dispatch import Refusal
 from tests.unit.broker.conftest import running
 
 
@@ -171,13 +173,21 @@ async def test_changes_that_a_name_server_missed_are_told_again(tmp_path: Path, 
     await server.close()
 
 
-async def test_name_server_that_drops_missing_topics_gets_all_in_one(
-    tmp_path: Path, remote: RemotingClient, registrations: list[tuple[int, int]]
-) -> None:
+@pytest.fixture
+async def dropping(tmp_path: Path) -> AsyncIterator[NameServer]:
+    """A name server that drops what a registration lacks."""
     settings = {"bindAddress": "127.0.0.1", "listenPort": "0", "kvConfigPath": str(tmp_path / "kv.json")}
-    server = NameServer(load(NamesrvOptions, settings | {"deleteTopicWithBrokerRegistration": "true"}))
+    settings |= {"deleteTopicWithBrokerRegistration": "true", "configStorePath": str(tmp_path / "namesrv.properties")}
+    server = NameServer(load(NamesrvOptions, settings))
     await server.start()
-    where = server.address
+    yield server
+    await server.close()
+
+
+async def test_name_server_that_drops_missing_topics_gets_all_in_one(
+    tmp_path: Path, remote: RemotingClient, registrations: list[tuple[int, int]], dropping: NameServer
+) -> None:
+    where = dropping.address
     async with running(tmp_path / "b") as broker:
         await create_many(remote, broker.address)
     async with running(tmp_path / "b", namesrvAddr=where) as broker:
@@ -185,7 +195,43 @@ async def test_name_server_that_drops_missing_topics_gets_all_in_one(
         await create(remote, broker.address, "t7", queues=9)
         await queues_become(remote, where, "t7", 9)
         assert await missing(remote, where) == []
-        assert registrations[-1][0] > MANY
+        assert min(topics for topics, _ in registrations) > MANY, "never a part"
+
+
+async def test_broker_may_outgrow_whole_registrations_with_a_name_server_that_drops(
+    tmp_path: Path, remote: RemotingClient, registrations: list[tuple[int, int]], dropping: NameServer
+) -> None:
+    """Its first increment would take all other routes away. When the name server stops dropping, it gets parts again."""
+    where = dropping.address
+    async with running(tmp_path / "b", namesrvAddr=where) as broker:
+        await create_many(remote, broker.address)
+        await queues_become(remote, where, f"t{MANY - 1}", 4)
+        assert await missing(remote, where) == []
+        sizes = [topics for topics, _ in registrations]
+        assert sizes == sorted(sizes), "each has all that the one before had"
+        changes = b"deleteTopicWithBrokerRegistration=false"
+        await remote.ask(where, codec.request(RequestCode.UPDATE_NAMESRV_CONFIG, body=changes), 5)
+        registrations.clear()
+        await create(remote, broker.address, "t7", queues=9)
+        await queues_become(remote, where, "t7", 9)
+        assert [topics for topics, _ in registrations] == [1]
+        assert await missing(remote, where) == []
+
+
+async def test_name_server_that_keeps_its_configuration_to_itself_gets_all_in_one(
+    tmp_path: Path, remote: RemotingClient, registrations: list[tuple[int, int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> codec.Command:
+        raise Refusal(ResponseCode.NO_PERMISSION, "not for brokers")
+
+    monkeypatch.setattr("rockmq.namesrv.handlers.Handlers.get_config", refuse)
+    server = name_server(tmp_path / "1")
+    await server.start()
+    async with running(tmp_path / "b", namesrvAddr=server.address) as broker:
+        await create_many(remote, broker.address)
+        await queues_become(remote, server.address, f"t{MANY - 1}", 4)
+        sizes = [topics for topics, _ in registrations]
+        assert sizes == sorted(sizes)
     await server.close()
 
 

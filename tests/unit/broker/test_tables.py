@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from rockmq.base.errors import ConfigError, StoreUnavailable
+from rockmq.broker import documents
 from rockmq.broker.clients import ClientTables, ConsumerGroup
 from rockmq.broker.groups import GroupTable
 from rockmq.broker.long_polling import LongPolling, Parked
@@ -112,6 +113,41 @@ async def test_offsets_survive(tmp_path: Path) -> None:
     await offsets.close()
     again = ConsumerOffsets(tmp_path)
     assert again.by_group("g") == {"T": {0: 8}, "%RETRY%g": {0: 4}}
+
+
+async def test_offsets_that_do_not_change_are_not_written_again(tmp_path: Path) -> None:
+    """Each pull and each consumer tells where it is, also when that is where it was."""
+    offsets = ConsumerOffsets(tmp_path)
+    offsets.commit("g", "T", 0, 10)
+    await offsets.close()
+    document = tmp_path / "consumerOffset.json"
+    document.unlink()
+    offsets.commit("g", "T", 0, 10)
+    await offsets.close()
+    assert not document.exists()
+    offsets.commit("g", "T", 0, 11)
+    await offsets.close()
+    assert ConsumerOffsets(tmp_path).by_group("g") == {"T": {0: 11}}
+
+
+async def test_offsets_committed_while_they_are_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The document is made while commits go on: it is whole, and what came too late is in the next."""
+    offsets = ConsumerOffsets(tmp_path)
+    for number in range(5000):
+        offsets.commit("g", f"T{number}", 0, 1)
+    monkeypatch.setattr(documents, "PAUSE_PER_COST", 0)
+    offsets.flush()
+    for number in range(5000):
+        offsets.commit("g", f"T{number}", 0, 2)
+        offsets.commit(f"other-{number}", f"T{number}", 0, 3)
+        if number % 100 == 0:
+            offsets.delete_topic(f"T{number - 50}")
+            await asyncio.sleep(0)
+    await offsets.close()
+    again = ConsumerOffsets(tmp_path)
+    assert again.by_group("g") == offsets.by_group("g")
+    assert len(again.by_group("g")) == 4951
+    assert again.by_group("other-7") == {"T7": {0: 3}}
 
 
 async def test_groups_are_created_when_that_is_allowed(tmp_path: Path) -> None:

@@ -509,6 +509,7 @@ def test_a_queue_follows_the_last_life_of_its_topic(tmp_path: Path) -> None:
     store.recover(0, True)
     for number in range(9):
         stores.append(store, record(number, topic="T", queue_id=0))
+    store.forget_queues("T")
     store.delete_queues("T")
     for number in range(4):
         stores.append(store, record(number, topic="T", queue_id=0))

@@ -432,6 +432,7 @@ def test_a_deleted_topic_begins_anew(tmp_path: Path) -> None:
         stores.append(store, record(number, queue_id=number))
     store.flush_queues(True)
     stores.append(store, record(3))
+    store.forget_queues("T")
     store.delete_queues("T")
     assert not (tmp_path / "consumequeue" / "T").exists()
     assert store.queues() == []
@@ -440,9 +441,34 @@ def test_a_deleted_topic_begins_anew(tmp_path: Path) -> None:
     assert stores.append(store, record(4))[2] == 0
     store.flush_queues(True)
     assert store.queue_bounds("T", 0) == (0, 1)
+    store.forget_queues("never there")
     store.delete_queues("never there")
-    with pytest.raises(ValueError, match="topic"):
-        store.delete_queues("../commitlog")
+    for delete in (store.forget_queues, store.delete_queues):
+        with pytest.raises(ValueError, match="topic"):
+            delete("../commitlog")
+
+
+def test_what_comes_while_files_of_a_deleted_topic_go_is_not_lost_with_them(tmp_path: Path) -> None:
+    store = stores.fresh(tmp_path)
+    stores.append(store, record(0))
+    store.flush_queues(True)
+    for _ in range(2):  # deleted again before the files of its first life are gone
+        store.forget_queues("T")
+        assert store.queue_bounds("T", 0) is None
+        for number in range(8000):  # more than an append keeps in memory otherwise
+            assert stores.append(store, record(number))[2] == number
+        store.flush_queues(True)
+        file = next((tmp_path / "consumequeue" / "T" / "0").iterdir())
+        assert file.read_bytes()[20:40] == bytes(20), "the first life had one message"
+    store.delete_queues("T")
+    store.flush_queues(True)
+    assert not (tmp_path / "consumequeue" / "T").exists()
+    store.delete_queues("T")
+    store.close()
+    assert store.queue_bounds("T", 0) == (0, 8000)
+    again = stores.opened(tmp_path)
+    again.recover(0, True)
+    assert again.queue_bounds("T", 0) == (0, 8000)
 
 
 def test_flushing_while_others_append_and_read(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -157,5 +158,31 @@ async def test_after_a_failure_nothing_is_taken_and_abort_stays(tmp_path: Path) 
             put(store, b"after")
         assert len(events.failures) == 1
     assert (tmp_path / "abort").exists()
+    async with opened(tmp_path) as (store, _):
+        assert store.bounds("T", 0) == (0, 1)
+
+
+async def test_deleting_a_topic_does_not_hold_up_the_loop_nor_touch_what_comes_next(tmp_path: Path) -> None:
+    """Its files go in the thread for file work, here behind a long one; the topic may be made anew before."""
+    async with opened(tmp_path, flushDiskType="ASYNC_FLUSH", flushIntervalConsumeQueue="10") as (store, _):
+        files = tmp_path / "consumequeue" / "T"
+        for number in range(5):
+            put(store, b"first %d" % number)
+        async with asyncio.timeout(10):
+            while not files.exists():
+                await asyncio.sleep(0.01)
+            go_on = threading.Event()
+            busy = asyncio.create_task(store._in_worker(lambda: go_on.wait(30)))
+            deleted = asyncio.create_task(store.delete_queues("T"))
+            await asyncio.sleep(0.05)
+            assert files.exists()
+            assert store.bounds("T", 0) == (0, 0), "forgotten at once"
+            assert put(store, b"second").queue_offset == 0
+            go_on.set()
+            await asyncio.gather(busy, deleted)
+            while not (files / "0").exists():
+                await asyncio.sleep(0.01)
+        assert store.bounds("T", 0) == (0, 1)
+        assert b"second" in b"".join(bytes(each) for each in store.get("T", 0, 0, 32, 1 << 20, None).buffers)
     async with opened(tmp_path) as (store, _):
         assert store.bounds("T", 0) == (0, 1)

@@ -1,0 +1,136 @@
+"""Pulls that wait while the disk takes its time: each message wakes them once it is durable."""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rockmq import _core
+from rockmq.protocol import codec
+from rockmq.protocol.codes import RequestCode, ResponseCode
+from rockmq.protocol.headers.admin import CreateTopic
+from rockmq.protocol.message import decode_stored
+from rockmq.remoting.client import RemotingClient
+from tests.unit.broker.conftest import running
+from tests.unit.broker.test_messages import pull_request, send_request
+
+WAIT_MS = 60_000
+
+
+class Disk:
+    """Forces when the test says so, in two steps as the core's flusher: the log first, then the loop hears of it."""
+
+    def __init__(self) -> None:
+        self._forced = 0
+
+    def __call__(
+        self, core: _core.Store, *, flushed: Callable[[int], None], interval_seconds: float | None, failed: object
+    ) -> "Disk":
+        assert interval_seconds is None
+        self.core, self._flushed = core, flushed
+        return self
+
+    def force(self) -> None:
+        self._forced = self.core.flush()
+
+    def tell(self) -> None:
+        self._flushed(self._forced)
+
+    async def close(self) -> None:
+        self.force()
+        self.tell()
+
+    async def appended(self, messages: int) -> None:
+        """Wait until the log holds as many."""
+        async with asyncio.timeout(10):
+            while self.core.appended[0] < messages:
+                await asyncio.sleep(0.01)
+
+
+@pytest.fixture
+def disk(monkeypatch: pytest.MonkeyPatch) -> Disk:
+    disk = Disk()
+    monkeypatch.setattr("rockmq.store.message_store.Flusher", disk)
+    return disk
+
+
+async def create(remote: RemotingClient, broker: str) -> None:
+    header = CreateTopic(topic="T", default_topic="TBW102", read_queue_nums=1, write_queue_nums=1, perm=6)
+    await remote.ask(broker, codec.request(RequestCode.UPDATE_AND_CREATE_TOPIC, header), 5)
+
+
+def bodies(answer: codec.Command) -> list[bytes]:
+    assert answer.code == ResponseCode.SUCCESS
+    return [message.body for message in decode_stored(answer.body)]
+
+
+@pytest.mark.parametrize("queue_id", [0, -1])
+async def test_a_message_that_was_forced_too_late_wakes_who_waits(
+    tmp_path: Path, remote: RemotingClient, disk: Disk, queue_id: int
+) -> None:
+    """Its sender was told of a timeout: the core held that reply, or, for a queue of the broker's choice, the gate did."""
+    async with running(tmp_path, flushDiskType="SYNC_FLUSH", syncFlushTimeout="600") as broker:
+        await create(remote, broker.address)
+        pulled = asyncio.create_task(remote.invoke(broker.address, pull_request(suspend_ms=WAIT_MS), 20))
+        await asyncio.sleep(0.1)
+        answer = await remote.invoke(broker.address, send_request(b"late", queue_id=queue_id), 10)
+        assert answer.code == ResponseCode.FLUSH_DISK_TIMEOUT
+        assert not pulled.done()
+        disk.force()
+        disk.tell()
+        assert bodies(await asyncio.wait_for(pulled, 4)) == [b"late"]
+
+
+async def test_a_pull_that_waits_on_is_woken_by_what_came_between_two_forces(
+    tmp_path: Path, remote: RemotingClient, disk: Disk
+) -> None:
+    """The first message woke it and doesn't match; the second came before that, and isn't durable then."""
+    async with running(tmp_path, flushDiskType="SYNC_FLUSH") as broker:
+        await create(remote, broker.address)
+        pulled = asyncio.create_task(remote.invoke(broker.address, pull_request(suspend_ms=WAIT_MS, tags="paid"), 20))
+        await asyncio.sleep(0.1)
+        sent = [asyncio.create_task(remote.invoke(broker.address, send_request(b"other", tag="sent"), 10))]
+        await disk.appended(1)
+        disk.force()
+        sent.append(asyncio.create_task(remote.invoke(broker.address, send_request(b"wanted", tag="paid"), 10)))
+        await disk.appended(2)
+        disk.tell()
+        assert (await sent[0]).code == ResponseCode.SUCCESS
+        assert not pulled.done()
+        disk.force()
+        disk.tell()
+        assert bodies(await asyncio.wait_for(pulled, 4)) == [b"wanted"]
+        assert (await sent[1]).code == ResponseCode.SUCCESS
+
+
+async def test_a_pull_that_begins_before_a_message_is_durable_is_woken(
+    tmp_path: Path, remote: RemotingClient, disk: Disk
+) -> None:
+    async with running(tmp_path, flushDiskType="SYNC_FLUSH") as broker:
+        await create(remote, broker.address)
+        sent = asyncio.create_task(remote.invoke(broker.address, send_request(b"wanted"), 10))
+        await disk.appended(1)
+        pulled = asyncio.create_task(remote.invoke(broker.address, pull_request(suspend_ms=WAIT_MS), 20))
+        await asyncio.sleep(0.1)
+        disk.force()
+        disk.tell()
+        assert bodies(await asyncio.wait_for(pulled, 4)) == [b"wanted"]
+        assert (await sent).code == ResponseCode.SUCCESS
+
+
+async def test_what_one_look_does_not_reach_is_asked_for_again_at_once(tmp_path: Path, remote: RemotingClient) -> None:
+    """A pull woken by more messages that don't match than are looked at in one go doesn't wait for the next one."""
+    async with running(tmp_path) as broker:
+        await create(remote, broker.address)
+        pulled = asyncio.create_task(remote.invoke(broker.address, pull_request(suspend_ms=WAIT_MS, tags="paid"), 20))
+        await asyncio.sleep(0.1)
+        await asyncio.gather(
+            *(remote.ask(broker.address, send_request(b"other", tag="sent"), 10) for _ in range(2000)),
+            remote.ask(broker.address, send_request(b"wanted", tag="paid"), 10),
+        )
+        answer = await asyncio.wait_for(pulled, 4)
+        while answer.code == ResponseCode.PULL_RETRY_IMMEDIATELY:
+            request = pull_request(int(answer.fields["nextBeginOffset"]), tags="paid")
+            answer = await remote.invoke(broker.address, request, 5)
+        assert bodies(answer) == [b"wanted"]
