@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import logging
-import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TypeVar
@@ -111,15 +110,16 @@ class Saver:
         return future
 
     async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
         try:
             while self._changed:
                 await self._pause()
                 self._changed = False
                 self._hurry.clear()
                 waiting, self._waiting = self._waiting, []
-                started = time.monotonic()
+                started = loop.time()
                 failure = await self._try()
-                ended = time.monotonic()
+                ended = loop.time()
                 pause = min(PAUSE_PER_COST * (ended - started), PAUSE_SECONDS_MAX)
                 self._not_before = ended + (pause if failure is None else RETRY_SECONDS)
                 settle(waiting, failure)
@@ -145,7 +145,7 @@ class Saver:
         return None
 
     async def _pause(self) -> None:
-        left = self._not_before - time.monotonic()
+        left = self._not_before - asyncio.get_running_loop().time()
         if left > 0 and not self._closing:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._hurry.wait(), left)

@@ -6,7 +6,7 @@ from enum import StrEnum
 from typing import NamedTuple, TypeAlias
 
 from rockmq import _core
-from rockmq.store.layout import ENTRY_SIZE, Layout, index_files, positions
+from rockmq.store.layout import ENTRY_SIZE, Layout, index_files, is_number, positions
 
 BYTES_MAX = 4 << 20
 """Bytes of records that are read at a time."""
@@ -64,7 +64,7 @@ def queue_entries(layout: Layout, wanted: Wanted) -> Iterator[dict[str, object]]
     for topic in topics:
         if not topic.is_dir() or wanted.topic not in (None, topic.name):
             continue
-        numbers = sorted(int(each.name) for each in topic.iterdir() if each.is_dir() and each.name.isdigit())
+        numbers = sorted(int(each.name) for each in topic.iterdir() if each.is_dir() and is_number(each.name))
         for queue_id in numbers:
             if wanted.queue_id not in (None, queue_id):
                 continue

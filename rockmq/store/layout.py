@@ -74,17 +74,22 @@ def find(directory: Path, options: Store | None = None) -> Layout:
     )
 
 
+def is_number(name: str) -> bool:
+    """Whether a name of a file is a number as a store writes it; Python takes other scripts' digits for some, too."""
+    return name.isascii() and name.isdecimal()
+
+
 def positions(directory: Path) -> list[tuple[int, int]]:
     """(first position, size) of the files of a log or queue, in order."""
     with os.scandir(directory) as entries:
-        names = [each for each in entries if len(each.name) == 20 and each.name.isdigit() and each.is_file()]
+        names = [each for each in entries if len(each.name) == 20 and is_number(each.name) and each.is_file()]
         return sorted((int(each.name), each.stat().st_size) for each in names)
 
 
 def index_files(directory: Path) -> list[Path]:
     if not directory.is_dir():
         return []
-    return sorted(each for each in directory.iterdir() if len(each.name) == 17 and each.name.isdigit())
+    return sorted(each for each in directory.iterdir() if len(each.name) == 17 and is_number(each.name))
 
 
 def _usual(sizes: Iterable[int]) -> int:

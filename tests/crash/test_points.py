@@ -1,7 +1,6 @@
 """Power cuts at every point of a random load: nothing acknowledged is lost, nothing comes to be (see CONTRIBUTING.md).
 
-ROCKMQ_CRASH_IMAGES is how many images of the disk to recover, ROCKMQ_CRASH_SEED the case to run, ROCKMQ_CRASH_POINT the
-point of it.
+ROCKMQ_CRASH_IMAGES is how many images of the disk to recover, ROCKMQ_CRASH_SEED the case to run.
 """
 
 import os
@@ -11,15 +10,23 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.crash.points import syscalls
-from tests.crash.points.run import Case, Worker
+from tests.crash.points import checker, documents, syscalls
+from tests.crash.points.history import History
+from tests.crash.points.load import LOG_FILE
+from tests.crash.points.run import Case, Kind, Worker
 
 IMAGES = int(os.environ.get("ROCKMQ_CRASH_IMAGES", "5000"))
 SEED = os.environ.get("ROCKMQ_CRASH_SEED")
-POINT = os.environ.get("ROCKMQ_CRASH_POINT")
+KINDS: list[tuple[Kind[Any], float]] = [
+    (Kind("core", lambda: History(LOG_FILE), checker.check), 0.5),
+    (Kind("store", lambda: History(LOG_FILE), checker.check_store), 0.3),
+    (Kind("documents", documents.Tables, documents.check), 0.2),
+]
+"""With the part of the images that each gets."""
 
 
 @pytest.fixture
@@ -40,8 +47,9 @@ def scratch() -> Iterator[Path]:
     shutil.rmtree(path, ignore_errors=True)
 
 
-def test_a_power_cut_loses_nothing_acknowledged(process: Worker, scratch: Path) -> None:
-    left = IMAGES
+@pytest.mark.parametrize(("kind", "share"), KINDS, ids=[kind.name for kind, _ in KINDS])
+def test_a_power_cut_loses_nothing_acknowledged(process: Worker, scratch: Path, kind: Kind[Any], share: float) -> None:
+    images = left = round(IMAGES * share)
     first = int(SEED) if SEED is not None else random.randrange(1 << 32)
     seed, points, began = first, 0, time.monotonic()
 
@@ -52,10 +60,11 @@ def test_a_power_cut_loses_nothing_acknowledged(process: Worker, scratch: Path) 
 
     print(f"first seed {first}")
     while left > 0:
-        case = Case(seed, scratch, count, int(POINT) if POINT is not None else None)
+        case = Case(kind, seed, scratch, count)
         case.run(process)
         points += case.point
         seed += 1
         if SEED is not None:
             break
-    print(f"{IMAGES - max(left, 0)} images of {points} points, seeds {first} … {seed - 1}, {time.monotonic() - began:.1f} s")
+    taken = images - max(left, 0)
+    print(f"{kind.name}: {taken} images of {points} points, seeds {first} … {seed - 1}, {time.monotonic() - began:.1f} s")

@@ -15,6 +15,8 @@ from tests.support import traffic as requests
 from tests.support.server import Server
 
 EXIT_S = 20
+INDEX = {"maxHashSlotNum": "10", "maxIndexNum": "40"}
+"""Files so small that one is full, and the next is made, all the time."""
 SMALL = {
     "mappedFileSizeCommitLog": str(1 << 20),
     "mappedFileSizeConsumeQueue": "20000",
@@ -58,13 +60,14 @@ async def test_a_log_that_cant_be_forced_ends_the_broker(
 
 
 @pytest.mark.parametrize("part", ["consumequeue", "checkpoint"])
-async def test_queues_and_checkpoint_that_cant_be_forced_end_the_broker(
-    tmp_path: Path, faults: Faults, traffic: Traffic, part: str
+@pytest.mark.parametrize("call", ["write", "fsync"])
+async def test_queues_and_checkpoint_that_fail_end_the_broker(
+    tmp_path: Path, faults: Faults, traffic: Traffic, part: str, call: str
 ) -> None:
     broker = failing(tmp_path, faults)
     async with broker.running(traffic) as server:
         await traffic.sent(50)
-        faults.set(f"fsync eio {part} 0")
+        faults.set(f"{call} eio /data/{part} 0")
         said = await ended_by(server, traffic)
         assert "the store failed, so this broker ended" in said
         assert "Input/output error" in said
@@ -86,6 +89,46 @@ async def test_a_slow_disk_delays_acknowledgements_and_nothing_else(
         assert not sending.done(), "acknowledged before it was on disk"
         faults.clear()
         assert (await sending).code == ResponseCode.SUCCESS
+        await traffic.check()
+
+
+@pytest.mark.parametrize("part", ["consumequeue", "checkpoint", "config", "index"])
+async def test_what_isnt_the_log_may_be_slow_and_nobody_waits(
+    tmp_path: Path, faults: Faults, traffic: Traffic, part: str
+) -> None:
+    broker = failing(tmp_path, faults, **INDEX)
+    async with broker.running(traffic) as server:
+        await traffic.sent(20)
+        faults.set(f"fsync hang /data/{part} 0")
+        creating = asyncio.create_task(
+            traffic.remote.invoke(traffic.address, requests.send_request(b"x", 0, topic="orders"), 60)
+        )
+        for _ in range(10):
+            await traffic.sent(20)
+            await traffic.pull()
+            await asyncio.sleep(0.05)
+        assert creating.done() == (part != "config"), "a new topic is acknowledged when it is on disk"
+        faults.clear()
+        assert (await creating).code == ResponseCode.SUCCESS
+        await traffic.check()
+        server.kill()
+    async with broker.running(traffic):
+        await traffic.check()
+
+
+async def test_an_index_that_fails_stops_no_message(tmp_path: Path, faults: Faults, traffic: Traffic) -> None:
+    broker = failing(tmp_path, faults, **INDEX)
+    async with broker.running(traffic) as server:
+        await traffic.sent(5)
+        faults.set("fsync eio /data/index 0")
+        await traffic.sent(100)
+        await until(lambda: said(server, "the index doesn't follow the log") == 1, 10, "said so")
+        await traffic.sent(100)
+        await traffic.check()
+        server.kill()
+    faults.clear()
+    async with broker.running(traffic):
+        await traffic.sent(10)
         await traffic.check()
 
 
@@ -158,11 +201,14 @@ async def test_a_full_disk_at_the_end_costs_only_the_clean_stop(tmp_path: Path, 
         await traffic.check()
 
 
-async def test_documents_that_find_no_room_are_saved_later(tmp_path: Path, faults: Faults, traffic: Traffic) -> None:
+@pytest.mark.parametrize("fault", ["write enospc", "write eio", "fsync eio"])
+async def test_documents_that_cant_be_saved_are_saved_later(
+    tmp_path: Path, faults: Faults, traffic: Traffic, fault: str
+) -> None:
     broker = failing(tmp_path, faults)
     async with broker.running(traffic) as server:
         await traffic.sent(10)
-        faults.set("write enospc config 0")
+        faults.set(f"{fault} config 0")
         request = requests.send_request(b"x", 0, topic="orders")
         response = await traffic.remote.invoke(traffic.address, request, 10)
         assert response.code == ResponseCode.SERVICE_NOT_AVAILABLE

@@ -30,6 +30,20 @@ def ballast(path: Path, size: int) -> None:
     (path / "ballast").write_bytes(b"x" * size)
 
 
+def fill(path: Path) -> None:
+    """Let somebody else take the last byte of the disk."""
+    with (path / "ballast").open("wb", buffering=0) as file:
+        while _written(file.fileno()):
+            pass
+
+
+def _written(descriptor: int) -> bool:
+    try:
+        return os.write(descriptor, b"x" * 4096) > 0
+    except OSError:
+        return False
+
+
 async def test_a_disk_without_room_refuses_messages_until_it_has_some(small_disk: Path, traffic: Traffic) -> None:
     """No bound is set, so it is the kernel that says no."""
     never = {"diskSpaceWarningLevelRatio": "100", "cleanFileForciblyEnable": "false"}
@@ -66,9 +80,7 @@ async def test_a_disk_without_a_byte_left_loses_nothing(small_disk: Path, traffi
     broker = Broker(small_disk.parent, **(SETTINGS | never))
     async with broker.running(traffic) as server:
         await traffic.sent(20, BODY)
-        with (small_disk / "ballast").open("wb", buffering=0) as file:
-            while _written(file.fileno()):
-                pass
+        fill(small_disk)
         await asyncio.sleep(1)
         for _ in range(50):
             await traffic.send(1000)
@@ -96,9 +108,7 @@ async def test_a_broker_starts_on_a_disk_without_a_byte_left(
             server.terminate()
         else:
             server.kill()
-    with (small_disk / "ballast").open("wb", buffering=0) as file:
-        while _written(file.fileno()):
-            pass
+    fill(small_disk)
     async with broker.running(traffic):
         await traffic.check()
         await traffic.send_until(ResponseCode.SERVICE_NOT_AVAILABLE, 30, BODY)
@@ -116,9 +126,7 @@ async def test_a_start_that_needs_room_says_so_and_loses_nothing(small_disk: Pat
         await traffic.sent(50, BODY)
         server.kill()
     shutil.rmtree(small_disk / "consumequeue")
-    with (small_disk / "ballast").open("wb", buffering=0) as file:
-        while _written(file.fileno()):
-            pass
+    fill(small_disk)
     with pytest.raises(ProcessError) as refused:
         async with broker.running(traffic):
             pass
@@ -127,13 +135,6 @@ async def test_a_start_that_needs_room_says_so_and_loses_nothing(small_disk: Pat
     ballast(small_disk, 0)
     async with broker.running(traffic):
         await traffic.check()
-
-
-def _written(descriptor: int) -> bool:
-    try:
-        return os.write(descriptor, b"x" * 4096) > 0
-    except OSError:
-        return False
 
 
 async def test_over_the_warning_level_messages_are_refused(small_disk: Path, traffic: Traffic) -> None:

@@ -59,6 +59,8 @@ const ZEROS_MAX: usize = 16;
 
 const SYS_FLAG_AT: usize = 36;
 const BORN_HOST_AT: usize = 48;
+/// If the born host is an IPv4 address.
+const STORE_HOST_AT: usize = BORN_HOST_AT + 8 + 8;
 /// Where the body is but for the hosts.
 const BODY_AT: usize = BORN_HOST_AT + 8 + 4 + 8 + 4;
 /// All fields of fixed width in V1, hosts apart.
@@ -379,10 +381,13 @@ pub fn find_in(data: &[u8], position: u64, rest: usize, crc: Crc) -> Found<'_> {
 }
 
 /// Whether a record that ends at `end` of its file looks as if a part of it never reached the disk. The CRC covers the body
-/// only. Of topic and properties a crash may leave zeros, from any byte on (the kernel may have written the page while it was
+/// only. Of fields, topic and properties a crash may leave zeros, from any byte on (the kernel may have written the page while it was
 /// being filled) up to where a sector ends, or the record. `is_like_torn` sees to it that nobody's message looks so.
 pub fn is_torn(record: &Record<'_>, end: usize, behind: &[u8]) -> bool {
     let (topic, properties) = (record.topic, record.properties);
+    if has_torn_fields(record, end - record.size) {
+        return true;
+    }
     let begin = end - properties.len();
     let mut boundaries = ((begin / SECTOR + 1) * SECTOR..=end).step_by(SECTOR);
     if topic.contains(&0)
@@ -393,6 +398,16 @@ pub fn is_torn(record: &Record<'_>, end: usize, behind: &[u8]) -> bool {
     // What stands behind in the next sector may have reached the disk without this one.
     let same_sector = (SECTOR - end % SECTOR) % SECTOR;
     properties.last() == Some(&0) && is_zero(&behind[..behind.len().min(BLANK_SIZE).min(same_sector)])
+}
+
+/// Whether a sector ends among the fields before the body, and in front of that are zeros where no broker has written any: all
+/// of the store time, or the port it listens at. Nothing tells of earlier fields, which may be zero. An IPv6 address may be
+/// nearly so, and isn't looked at.
+fn has_torn_fields(record: &Record<'_>, begin: usize) -> bool {
+    let boundary = SECTOR - begin % SECTOR;
+    (STORE_HOST_AT..=BODY_AT + 16).contains(&boundary)
+        && record.sys_flag & (BORN_V6 | STORE_V6) == 0
+        && is_zero(&record.bytes[(boundary - ZEROS_MAX).min(STORE_HOST_AT + 6)..boundary])
 }
 
 /// Properties that could be taken for torn ones, and so aren't stored.

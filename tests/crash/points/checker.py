@@ -1,18 +1,19 @@
 """Recovers an image with the code of a start, and compares what is there with what has to be."""
 
+import asyncio
 import random
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 from rockmq import _core
+from rockmq.base.errors import ConfigError
 from tests.crash.points import load
-from tests.crash.points.history import History, Placed
+from tests.crash.points.history import Fault, History, Placed, require
+from tests.crash.points.loop import SeededLoop
+from tests.crash.points.store_load import Driven
 from tests.support import model
 from tests.unit.core import stores
-
-
-class Fault(Exception):
-    """The store has lost, invented or misplaced something."""
 
 
 class Kept(NamedTuple):
@@ -21,21 +22,60 @@ class Kept(NamedTuple):
     log_min: int
 
 
-def require(holds: bool, text: str) -> None:
-    if not holds:
-        raise Fault(text)
-
-
-def check(root: Path, history: History, choice: random.Random) -> Kept:
-    """Recover the image in `root`, write on, and open it again."""
+def check(root: Path, history: History, choice: random.Random) -> History:
+    """Recover the image in `root` with the core, write on, and open it again."""
     up = start(root, "the image")
     kept = compare(up.store, history, scanned=(up.start, up.seen))
     check_index(up, history.records[: kept.count], kept, choice)
+    found = history.copy()
+    found.cut(*kept)
     if choice.random() < 0.3:
-        after = history.copy()
-        after.cut(*kept)
-        write_on(root, up, after, choice)
-    return kept
+        write_on(root, up, found.copy(), choice)
+    return found
+
+
+def check_store(root: Path, history: History, choice: random.Random) -> History:
+    """The same with `MessageStore`."""
+    with asyncio.Runner(loop_factory=lambda: SeededLoop(choice)) as runner:
+        return runner.run(_check_store(root, history, choice))
+
+
+async def _check_store(root: Path, history: History, choice: random.Random) -> History:
+    driven = await opened(root, "the image")
+    kept = compare(driven.store.core, history)
+    found = history.copy()
+    found.cut(*kept)
+    for one, key, wanted in _queries(history.records[: kept.count], kept.log_min, choice):
+        answer = await driven.store.query(one.topic, key, 1000, 0, 1 << 60, is_tag=False)
+        require(
+            answer.records == [each.data for each in wanted],
+            f"key {key} of {_name(one)} leads to {len(answer.records)} records, not {[each.position for each in wanted]}",
+        )
+    if choice.random() < 0.3:
+        after = found.copy()
+        for number in range(choice.randint(1, 3)):
+            one = load.record(choice, 900_000 + number, driven.clock.now_ms())
+            [placed] = after.append([one])
+            put = driven.append(one)
+            at = (placed.position, placed.queue_offset)
+            require((put.position, put.queue_offset) == at, f"the next record went to {put}, not to {at}")
+        after.acknowledged = await driven.flush()
+        # A kill leaves the files as they are now; a stop closes them.
+        killed = choice.random() < 0.5
+        if killed:
+            stores.copied(root, root.with_name("killed"))
+        await driven.store.close()
+        driven = await opened(root.with_name("killed") if killed else root, "the store that wrote on")
+        compare(driven.store.core, after)
+    await driven.store.close()
+    return found
+
+
+async def opened(root: Path, what: str) -> Driven:
+    try:
+        return await Driven.started(root, load.FIRST_TIME + 10**9)
+    except ConfigError as error:
+        raise Fault(f"{what} can't be opened: {error}") from error
 
 
 def start(root: Path, what: str) -> load.Started:
@@ -56,8 +96,10 @@ def compare(store: _core.Store, history: History, scanned: tuple[int, int] | Non
         if one.position >= log_min:
             found = store.read(one.position)
             state = "acknowledged" if number < acknowledged else "not acknowledged"
-            require(found is not None, f"{_name(one)} ({state}) isn't there; the log is {log_min} … {end}")
-            require(found == one.data, f"{_name(one)} ({state}) is there with other bytes: {_difference(found, one.data)}")
+            if found is None:
+                raise Fault(f"{_name(one)} ({state}) isn't there; the log is {log_min} … {end}")
+            if found != one.data:
+                raise Fault(f"{_name(one)} ({state}) is there with other bytes: {_difference(found, one.data)}")
     require(
         count >= acknowledged,
         f"the log ends at {end} with {count} records, and {acknowledged} were acknowledged, below {history.acknowledged}",
@@ -89,7 +131,8 @@ def compare_queues(store: _core.Store, records: list[Placed], log_min: int, end:
         got = store.get(*queue, wanted[0], 10_000, 1 << 30, end, None)
         found = stores.joined(got[5])
         data = b"".join(one.data for one in there)
-        require(found == data, f"{name} gives other messages: {_difference(found, data)}")
+        if found != data:
+            raise Fault(f"{name} gives other messages: {_difference(found, data)}")
         for one in there[:: max(1, len(there) // 4)]:
             by_tag = store.get(*queue, one.queue_offset, 1, 1, end, [one.tags_code])
             require(by_tag[4] == 1, f"{_name(one)} isn't found by its tag: {by_tag[:5]}")
@@ -102,14 +145,20 @@ def check_index(up: load.Started, records: list[Placed], kept: Kept, choice: ran
         up.index.catch_up(kept.end, 1 << 30, load.index_name(up.checkpoint.index + 1))
     except _core.StoreError as error:
         raise Fault(f"the index can't be completed: {error}") from error
-    there = [one for one in records if one.position >= kept.log_min and one.sys_flag & 12 != 12]
-    for one in {*choice.sample(there, min(6, len(there))), *there[-3:]}:
+    for one, key, wanted in _queries(records, kept.log_min, choice):
+        found, _, _ = up.index.find(one.topic, key, is_tag=False, count_max=1000, begin=0, end=1 << 60)
+        positions = sorted(position for position in found if position >= kept.log_min)
+        expected = [each.position for each in wanted]
+        require(positions == expected, f"key {key} of {_name(one)} leads to {positions}, not {expected}")
+
+
+def _queries(records: list[Placed], log_min: int, choice: random.Random) -> Iterator[tuple[Placed, str, list[Placed]]]:
+    """Some records, a key of each, and all records that have it."""
+    there = [one for one in records if one.position >= log_min and one.sys_flag & 12 != 12]
+    for one in [*choice.sample(there, min(6, len(there))), *there[-3:]]:
         for key in one.keys:
-            found, _, _ = up.index.find(one.topic, key, is_tag=False, count_max=1000, begin=0, end=1 << 60)
             number = model.java_hash(f"{one.topic}#{key}")
-            wanted = [each.position for each in there if number in each.key_hashes]
-            found = sorted(position for position in found if position >= kept.log_min)
-            require(found == wanted, f"key {key} of {_name(one)} leads to {found}, not {wanted}")
+            yield one, key, [each for each in there if number in each.key_hashes]
 
 
 def write_on(root: Path, up: load.Started, history: History, choice: random.Random) -> None:

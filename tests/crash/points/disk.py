@@ -17,7 +17,11 @@ from pathlib import Path
 SECTOR, PAGE = 512, 4096
 VERSIONS_MAX = 10
 """Contents of a file that are remembered; of more, those in the middle are forgotten."""
-UNSEEN_MAX = 16
+UNSEEN_MAX = 18
+"""That less than this is missing of a sector, recovery doesn't see (`is_torn` in record.rs), nor that fields are which come
+before the store time, if the sector ends with that: what nobody has acknowledged may then be there with zeros in them."""
+STORE_HOST_AT = 64
+MAGICS = (b"\xda\xa3\x20\xa7", b"\xda\xa3\x20\xab")
 DIRECTORY = -1
 """Stands for a directory where a file has its number."""
 
@@ -45,8 +49,9 @@ class File:
         if partly is not None and len(content) == len(before):
             differing = [at for at in range(0, len(content), 16) if content[at : at + 16] != before[at : at + 16]]
             cut = partly.randrange(differing[0], differing[-1] + 16)
-            # That less than this is missing of a sector, recovery doesn't see (`is_torn` in record.rs).
-            cut += -cut % SECTOR if -cut % SECTOR < UNSEEN_MAX else 0
+            sector_end = cut + -cut % SECTOR
+            if sector_end - cut < UNSEEN_MAX or _begins_record(content, sector_end - STORE_HOST_AT, cut):
+                cut = sector_end
             self.versions.append(content[:cut] + before[cut:])
         self.versions.append(content)
         if len(self.versions) > VERSIONS_MAX:
@@ -175,6 +180,11 @@ class Disk:
             for path, (_, after) in change.names.items():
                 _set(names, path, after)
         return names, f"{how} ({first} of {count}, less {sorted(left_out)})" if left_out else f"{how} ({first} of {count})"
+
+
+def _begins_record(log: bytes, start: int, end: int) -> bool:
+    """Whether a record begins behind `start` and goes on at `end`."""
+    return any(log.find(magic, max(0, start + 1) + 4, end) >= 0 for magic in MAGICS)
 
 
 def _set(names: Names, path: str, number: int | None) -> None:

@@ -10,6 +10,15 @@ BLANK_SIZE = 8
 QueueKey = tuple[str, int]
 
 
+class Fault(Exception):
+    """What was found is lost, invented or misplaced."""
+
+
+def require(holds: bool, text: str) -> None:
+    if not holds:
+        raise Fault(text)
+
+
 class Placed(Record):
     """A record with its offset and position; what is derived from it is kept."""
 
@@ -46,6 +55,35 @@ class History:
     min_low: int = 0
     min_high: int = 0
     _next: Counter[QueueKey] = field(default_factory=Counter)
+    _appended: list[Placed] = field(default_factory=list)
+    _is_complete: bool = False
+    """Nothing may be missing of what was appended: the process was killed or has closed the store."""
+
+    def told(self, what: str, *values: object) -> bool:
+        """Take in what a load does; whether a cut may mean something else from now on. Raises Fault."""
+        was_complete, self._is_complete = self._is_complete, what in ("killed", "closed")
+        match what, values:
+            case "append", [list() as records]:
+                self._appended = self.append(records)
+            case "appended", [list() as positions, int() as offset]:
+                wanted = [one.position for one in self._appended], self._appended[0].queue_offset
+                require((positions, offset) == wanted, f"appended at {(positions, offset)}, not {wanted}")
+            case "acknowledged", [int() as position]:
+                self.acknowledged = max(self.acknowledged, position)
+                return True
+            case "recovered", [int() as end, int() as log_min]:
+                count = sum(one.position < end for one in self.records)
+                require(end in self.ends(count) or end == self.end, f"the log ends at {end} in the next life")
+                left = f"a kill or a stop left {count} of {len(self.records)} records"
+                require(not was_complete or count == len(self.records), left)
+                self.cut(count, end, log_min)
+                return True
+            case "deleting", [int() as position]:
+                self.min_high = max(self.min_high, position)
+            case "deleted", [int() as log_min]:
+                self.min_low = log_min
+                return True
+        return False
 
     def append(self, records: list[Record]) -> list[Placed]:
         """Records that are about to be appended together."""

@@ -14,12 +14,12 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Generic, NoReturn, Protocol, TypeVar
 
 from tests.crash.points import disk, syscalls, worker
-from tests.crash.points.checker import Fault, check
 from tests.crash.points.disk import Disk
-from tests.crash.points.history import History
-from tests.crash.points.load import FIRST_TIME, LOG_FILE
+from tests.crash.points.history import Fault
+from tests.crash.points.load import FIRST_TIME
 
 LIVES = 3
 SHARE_OF_POINTS = 0.3
@@ -40,6 +40,8 @@ class Worker:
         if not descriptors:
             raise OSError("the worker gave no descriptor to listen at")
         [self._listener] = descriptors
+        self._given_up: tuple[object, ...] | None = None
+        """Of a call that was looked at and comes again, all but its id."""
 
     def close(self) -> None:
         # It may stand at a call that nobody answers any more.
@@ -48,7 +50,7 @@ class Worker:
         self.channel.close()
         os.close(self._listener)
 
-    def run(self, arguments: tuple[object, ...], root: Path, seen: "Case") -> None:
+    def run(self, arguments: tuple[object, ...], root: Path, seen: "Case[Any]") -> None:
         """Run a load; `seen` is asked at each call and told each step."""
         worker.send(self.channel, *arguments)
         while True:
@@ -71,16 +73,16 @@ class Worker:
             else:
                 raise AssertionError("the worker does nothing")
 
-    def _at(self, call: syscalls.Call, root: Path, seen: "Case") -> None:
-        found = _target(call, root)
-        if found is not None:
-            seen.before(call.name, found.path)
+    def _at(self, call: syscalls.Call, root: Path, seen: "Case[Any]") -> None:
         assert call.name not in syscalls.UNKNOWN_SYNCS, f"{call.name} is not known here"
-        if found is not None and call.name in syscalls.SYNCS:
-            seen.forced(found)
-            syscalls.answer(self._listener, call)
-        else:
-            syscalls.let_go(self._listener, call)
+        found = _target(call, root)
+        is_sync = found is not None and call.name in syscalls.SYNCS
+        if found is not None and call[1:] != self._given_up:
+            seen.before(call.name, found.path)
+            if is_sync:
+                seen.forced(found)
+        taken = (syscalls.answer if is_sync else syscalls.let_go)(self._listener, call)
+        self._given_up = None if taken else call[1:]
 
 
 @dataclass
@@ -138,20 +140,37 @@ def _mapped(call: syscalls.Call, root: Path) -> Target | None:
     return None
 
 
-class Case:
-    """`count` bounds the images; `only` is the point to look at, None for all."""
+class Known(Protocol):
+    """What has to be on disk, and what may be."""
 
-    def __init__(self, seed: int, directory: Path, count: Callable[[], bool], only: int | None = None) -> None:
+    def told(self, what: str, *values: object) -> bool:
+        """Take in what a load does; whether a cut may mean something else from now on. Raises Fault."""
+
+
+K = TypeVar("K", bound=Known)
+
+
+@dataclass
+class Kind(Generic[K]):
+    """Loads of a kind (see `worker.LOADS`). `check` recovers an image, raises Fault, and returns what is known of it."""
+
+    name: str
+    fresh: Callable[[], K]
+    check: Callable[[Path, K, random.Random], K]
+
+
+class Case(Generic[K]):
+    """`count` bounds the images."""
+
+    def __init__(self, kind: Kind[K], seed: int, directory: Path, count: Callable[[], bool]) -> None:
+        self._kind = kind
         self.seed = seed
         self._live, self._image = directory / "live", directory / "image"
         self._count = count
-        self._only = only
-        self._choice = random.Random(f"{seed} points")
         self.point = 0
-        self.images = 0
         self._calls: list[str] = []
-        self._history = History(LOG_FILE)
-        self._next_life: tuple[disk.Image, History] | None = None
+        self._known = kind.fresh()
+        self._next_life: tuple[disk.Image, K] | None = None
 
     def run(self, process: Worker) -> None:
         _empty(self._live)
@@ -159,10 +178,10 @@ class Case:
             self._disk = Disk.of(self._live, f"{self.seed}/{life} partly")
             self._next_life = None
             number, now = life * 10_000, FIRST_TIME + life * 10**7
-            process.run(("core", str(self._live), f"{self.seed}/{life}", number, now), self._live, self)
+            process.run((self._kind.name, str(self._live), f"{self.seed}/{life}", number, now), self._live, self)
             if self._next_life is None:
                 return
-            image, self._history = self._next_life
+            image, self._known = self._next_life
             _empty(self._live)
             disk.write(image, self._live)
 
@@ -180,68 +199,42 @@ class Case:
             self._disk.force_file(target.number, target.start, target.end)
         self._cut()
 
-    def told(self, what: str, *values: "object") -> None:
+    def told(self, what: str, *values: object) -> None:
         self._calls.append(what)
         changed = self._disk.look()
-        match what, values:
-            case "append", [list() as records]:
-                self._appended = self._history.append(records)
-            case "appended", [list() as positions, int() as offset]:
-                wanted = [one.position for one in self._appended], self._appended[0].queue_offset
-                if (positions, offset) != wanted:
-                    self._fail(f"appended at {(positions, offset)}, not {wanted}", "")
-            case "acknowledged", [int() as position]:
-                self._history.acknowledged = max(self._history.acknowledged, position)
-                changed = True
-            case "recovered", [int() as end, int() as log_min]:
-                history = self._history
-                count = sum(one.position < end for one in history.records)
-                if end not in history.ends(count) and end != history.end:
-                    self._fail(f"the log ends at {end} in the next life", "")
-                if self._kept_all and count < len(history.records):
-                    self._fail(f"a kill left {count} of {len(history.records)} records", "")
-                history.cut(count, end, log_min)
-                changed = True
-            case "deleting", [int() as position]:
-                self._history.min_high = max(self._history.min_high, position)
-            case "deleted", [int() as log_min]:
-                self._history.min_low = self._history.min_high = log_min
-                changed = True
-            case "broken", [str() as trace]:
-                self._fail(f"the load broke: {trace}", "")
-        self._kept_all = what == "killed"
+        if what == "broken":
+            self._fail(f"the load broke: {values[0]}", "")
+        try:
+            changed |= self._known.told(what, *values)
+        except Fault as fault:
+            self._fail(str(fault), "")
         if changed:
             self._cut()
-
-    _kept_all = False
 
     def _cut(self) -> None:
         """The power goes here: make images, and recover them."""
         self.point += 1
         choice = random.Random(f"{self.seed} {self.point}")
-        if self._only not in (None, self.point) or (self._only is None and choice.random() > SHARE_OF_POINTS):
+        if choice.random() > SHARE_OF_POINTS:
             return
         for _ in range(IMAGES_PER_POINT):
             image, words = self._disk.image(choice)
             if not self._count():
                 return
-            self.images += 1
             _empty(self._image)
             disk.write(image, self._image)
             try:
-                kept = check(self._image, self._history, choice)
+                known = self._kind.check(self._image, self._known, choice)
             except Fault as fault:
                 self._fail(str(fault), words)
             if choice.random() < 0.1:
-                history = self._history.copy()
-                history.cut(*kept)
-                self._next_life = image, history
+                self._next_life = image, known
 
-    def _fail(self, text: str, words: str) -> None:
+    def _fail(self, text: str, words: str) -> NoReturn:
         calls = "\n    ".join(self._calls)
         raise AssertionError(
             f"seed {self.seed}, point {self.point}: {text}\n  the cut left: {words}\n  before it:\n    {calls}\n"
-            f"  again: ROCKMQ_CRASH_SEED={self.seed} ROCKMQ_CRASH_POINT={self.point} pytest tests/crash/test_points.py"
+            f"  again: ROCKMQ_CRASH_SEED={self.seed} pytest tests/crash/test_points.py -k {self._kind.name}"
         )
 
 

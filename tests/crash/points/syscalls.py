@@ -5,7 +5,6 @@ listener looks, the calling thread stands still. A sync isn't executed but answe
 the listener saw.
 """
 
-import contextlib
 import ctypes
 import fcntl
 import os
@@ -84,17 +83,19 @@ def receive(listener: int) -> Call:
     return Call(number, thread, NAMES[call], tuple(arguments))
 
 
-def let_go(listener: int, call: Call) -> None:
-    """Have the kernel execute the call."""
-    _respond(listener, call, _CONTINUE)
+def let_go(listener: int, call: Call) -> bool:
+    """Have the kernel execute the call; False when it is given up: it comes again, as after a SIGSTOP."""
+    return _respond(listener, call, _CONTINUE)
 
 
-def answer(listener: int, call: Call) -> None:
-    """Have the call succeed without the kernel."""
-    _respond(listener, call, 0)
+def answer(listener: int, call: Call) -> bool:
+    """Have the call succeed without the kernel; False as above."""
+    return _respond(listener, call, 0)
 
 
-def _respond(listener: int, call: Call, flags: int) -> None:
-    # A signal, as SIGSTOP is, takes the thread away from its call, and it comes to the same call again.
-    with contextlib.suppress(FileNotFoundError):
+def _respond(listener: int, call: Call, flags: int) -> bool:
+    try:
         fcntl.ioctl(listener, _SEND, struct.pack("=QqiI", call.id, 0, 0, flags))
+    except FileNotFoundError:
+        return False
+    return True

@@ -13,9 +13,15 @@ from pathlib import Path
 from typing import Any
 
 from tests.crash.points import syscalls
+from tests.crash.points.documents import DocumentsLoad
 from tests.crash.points.load import CoreLoad
+from tests.crash.points.store_load import StoreLoad
 
-LOADS = {"core": CoreLoad}
+LOADS: dict[str, type[CoreLoad | StoreLoad | DocumentsLoad]] = {
+    "core": CoreLoad,
+    "store": StoreLoad,
+    "documents": DocumentsLoad,
+}
 
 
 def receive(channel: socket.socket) -> Any:

@@ -61,6 +61,14 @@ def overwrite(path: Path, position: int, data: bytes) -> None:
             file.write(bytes([byte]))
 
 
+def change_entry(path: Path, key: tuple[str, int], index: int, data: bytes) -> None:
+    """Overwrite the beginning of a queue's entry on disk."""
+    file_start, at = divmod(20 * index, QUEUE_FILE)
+    with (path / "consumequeue" / key[0] / str(key[1]) / f"{file_start * QUEUE_FILE:020}").open("r+b") as file:
+        file.seek(at)
+        file.write(data)
+
+
 def check(path: Path, log: Log, start: int = 0, *, scanned: int | None = None) -> Store:
     """Recover, and find exactly the model's log: in memory, on disk, after another append, and once more."""
     store = opened(path)
@@ -444,6 +452,28 @@ def test_a_queue_ahead_of_the_log_is_cut(tmp_path: Path) -> None:
     assert stores.append(again, record(120, topic="T", queue_id=0))[2] == len(left.queue("T", 0))
 
 
+@pytest.mark.parametrize("damage", ["dropped", "torn", "dropped before a torn one"])
+def test_entries_that_a_power_cut_damaged_before_others_are_not_counted(tmp_path: Path, damage: str) -> None:
+    """The log has lost the records of all of them; those that weren't damaged lead behind its end."""
+    log = written(tmp_path / "a", 120, flushed=120)
+    path = stores.copied(tmp_path / "a", tmp_path / "b")
+    start = 4 * FILE
+    for file in log_files(path)[4:]:
+        file.write_bytes(bytes(FILE))
+    left = Log(FILE, [one for one in log.records if one.position < start], start)
+    for key in left.queues():
+        first = len(left.queue(*key))
+        match damage:
+            case "dropped":
+                change_entry(path, key, first, bytes(20))
+            case "torn":
+                change_entry(path, key, first, bytes(8))
+            case _:
+                change_entry(path, key, first, bytes(20))
+                change_entry(path, key, first + 1, bytes(8))
+    check(path, left, start, scanned=0)
+
+
 def test_recovery_reads_from_its_start_on_and_no_more(tmp_path: Path) -> None:
     """Row 4.1: what it costs is what isn't known to be on disk, not the size of the log."""
     log = written(tmp_path / "a", 200, flushed=200)
@@ -713,6 +743,21 @@ def test_properties_with_a_lost_sector_end_the_log(tmp_path: Path) -> None:
         path = stores.copied(tmp_path / "a", tmp_path / "b")
         overwrite(path, start, bytes(size))
         check(path, log.truncated(1))
+
+
+@pytest.mark.parametrize("at", [64, 71, 72, 80, 86, 87, 88])
+def test_fields_whose_sector_ends_in_zeros_end_the_log(tmp_path: Path, at: int) -> None:
+    """The sector ends `at` so many bytes of a message without a body, whose last fields are zero anyway: whole, it stays."""
+    store, log = opened(tmp_path / "a"), Log(FILE)
+    store.recover(0, True)
+    first = record(0, body=b"")
+    for one in (record(0, body=bytes(2 * SECTOR - at - first.size)), record(1, body=b""), record(2)):
+        stores.append(store, log.append(one)[0])
+    path = stores.copied(tmp_path / "a", tmp_path / "b")
+    check(path, log)
+    path = stores.copied(tmp_path / "a", tmp_path / "b")
+    overwrite(path, 2 * SECTOR - 18, bytes(18))
+    check(path, log.truncated(1))
 
 
 def test_files_behind_the_end_go_without_leaving_a_gap(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ def made(
     settings: dict[str, str],
     clock: Clock | None = None,
     *,
+    store_host: bytes = HOST,
     flushed: Callable[[int], None] = lambda position: None,
     failed: Callable[[BaseException], None] = lambda error: None,
 ) -> tuple[MessageStore, BrokerOptions]:
@@ -25,7 +26,7 @@ def made(
     store = MessageStore(
         options.store,
         retention=options.retention,
-        store_host=HOST,
+        store_host=store_host,
         region="r",
         trace_on=True,
         cluster="c",

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from rockmq import _core
+from rockmq.store import dump
 from rockmq.store import layout as layouts
 from rockmq.store.repair import NEW, repair
 from rockmq.store.verify import Report, verify
@@ -135,6 +136,20 @@ def test_a_torn_tail_is_told_from_a_damage(ours: Path, tmp_path: Path) -> None:
     poke(last, end % LOG, b"\0\0\x04\x00\xda\xa3\x20\xa7half of a rec")(store)
     (finding,) = checked(store).findings
     assert (finding.kind, finding.file, finding.byte) == ("tail", last, end % LOG)
+
+
+@pytest.mark.parametrize("digit", ["\u00b2", "\uff12", "\u0662"])
+def test_digits_of_other_scripts_are_no_number_of_a_file(ours: Path, tmp_path: Path, digit: str) -> None:
+    """Superscript, full width, Arabic."""
+    path = copied(ours, tmp_path / "store")
+    layout = layouts.find(path)
+    before = layouts.index_files(layout.index_directory), list(dump.queue_entries(layout, dump.Wanted()))
+    (path / "consumequeue" / "orders" / digit).mkdir()
+    (path / "commitlog" / f"{'0' * 19}{digit}").write_bytes(bytes(LOG))
+    (path / "index" / f"{'0' * 16}{digit}").write_bytes(b"")
+    assert layouts.find(path) == layout
+    after = layouts.index_files(layout.index_directory), list(dump.queue_entries(layout, dump.Wanted()))
+    assert after == before
 
 
 def test_a_document_that_is_no_json_is_found(tmp_path: Path) -> None:
