@@ -83,6 +83,12 @@ impl Entry {
         self.position >= 0 && self.size > 0
     }
 
+    /// Whether its message may have one of these tags. Java compares the code as an i32 as well. Below all hashes are
+    /// addresses of a queue extension, which only Apache reads: the consumer looks at the tags itself.
+    pub fn may_have(self, tags: &[i32]) -> bool {
+        tags.contains(&(self.tags as i32)) || self.tags < i64::from(i32::MIN)
+    }
+
     pub fn end(self) -> u64 {
         (self.position.max(0) as u64).saturating_add(self.size.max(0) as u64)
     }

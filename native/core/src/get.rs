@@ -154,8 +154,7 @@ impl Scan<'_> {
             if entry.position >= 0 && (entry.position as u64) < self.skip_below {
                 continue;
             }
-            // Java compares the code as an i32 as well.
-            if entry.is_real() && self.request.tags.is_some_and(|tags| !tags.contains(&(entry.tags as i32))) {
+            if entry.is_real() && self.request.tags.is_some_and(|tags| !entry.may_have(tags)) {
                 continue;
             }
             if let (Some(ahead), Some(file)) = (self.entry(queue, index + AHEAD), self.got.files.last()) {
