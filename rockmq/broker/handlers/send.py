@@ -27,7 +27,6 @@ _NOT_BUILT = {
     properties.TIMER_DELAY_SEC: "timer messages",
     properties.TIMER_DELAY_MS: "timer messages",
     properties.TIMER_DELIVER_MS: "timer messages",
-    properties.INNER_NUM: "inner batches",
 }
 
 
@@ -137,6 +136,8 @@ class SendHandler:
         self, header: SendMessage, request: Command, connection: Connection, queue_id: int, sys_flag: int
     ) -> Awaitable[Answer]:
         found = properties.decode((header.properties or "").encode())
+        if properties.INNER_NUM in found:
+            raise Refusal(ResponseCode.MESSAGE_ILLEGAL, f"property {properties.INNER_NUM}, but sysFlag marks no inner batch")
         self._refuse_special(found, sys_flag)
         found.pop(properties.POP_CK, None)
         for key in [key for key in found if key.startswith(properties.TRANSIENT_PREFIX)]:
@@ -173,6 +174,9 @@ class SendHandler:
             raise Refusal(ResponseCode.MESSAGE_ILLEGAL, f"retry topics take no batches: {header.topic}")
         if sys_flag & MessageFlag.TRANSACTION:
             raise Refusal(ResponseCode.MESSAGE_ILLEGAL, "a batch can't be transactional")
+        found = properties.decode((header.properties or "").encode())
+        if found.get(properties.DELAY, "0") != "0":
+            raise Refusal(ResponseCode.MESSAGE_ILLEGAL, f"a batch can't be delayed (property {properties.DELAY})")
         positions, put = self._store.append_batch(
             header.topic,
             queue_id,
@@ -183,8 +187,7 @@ class SendHandler:
             reconsume_times=header.reconsume_times or 0,
         )
         msg_ids = ",".join(ids.offset_id(self._store.store_host, position) for position in positions)
-        unique_key = properties.decode((header.properties or "").encode()).get(properties.UNIQ_KEY)
-        return self._stored(request, header.topic, queue_id, put, msg_ids, unique_key)
+        return self._stored(request, header.topic, queue_id, put, msg_ids, found.get(properties.UNIQ_KEY))
 
     def _stored(
         self, request: Command, topic: str, queue_id: int, put: Put, msg_id: str, unique_key: str | None
