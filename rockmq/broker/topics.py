@@ -128,7 +128,9 @@ class TopicTable:
     def _tell_store(self, config: TopicConfig) -> None:
         if self._store is None:
             return
-        if self.is_ordinary(config):
+        if config.has_batch_queues:
+            self._store.set_batch(config.topic_name)
+        elif self.is_ordinary(config):
             multi_tag = config.topic_filter_type == "MULTI_TAG"
             self._store.set_ordinary(config.topic_name, config.write_queue_nums, multi_tag)
         else:
@@ -144,7 +146,7 @@ class TopicTable:
             and name not in topics.SEND_FORBIDDEN
             and not topics.is_retry_or_dlq(name)
             and not topics.is_system(name)
-            and config.attributes.get("queue.type", "SimpleCQ") == "SimpleCQ"
+            and not config.has_batch_queues
             and topics.topic_fault(name) is None
         )
 
@@ -158,8 +160,8 @@ class TopicTable:
         """Create or change a topic: an awaitable that is done when it is on disk, None when it is as it was."""
         if self._topics.get(config.topic_name) == config:
             return self._as_it_was(config.topic_name, config)
-        self._topics[config.topic_name] = config
         self._tell_store(config)
+        self._topics[config.topic_name] = config
         return self._changed(config.topic_name, config)
 
     def delete(self, name: str) -> "asyncio.Future[None] | None":

@@ -146,7 +146,7 @@ _STORE = """
     haHousekeepingInterval haListenPort haMaxGapNotInSync haMaxTimeSlaveNotCatchup haSendHeartbeatInterval
     haTransferBatchSize inSyncReplicas logicalDiskSpaceCleanForciblyThreshold logicQueueForceSwapMapInterval
     logicQueueSwapMapInterval logicQueueSwapMapReserveFileNum mappedFileSizeConsumeQueueExt mappedFileSizeTimerLog
-    mappedFileSwapEnable mapperFileSizeBatchConsumeQueue mapSize maxAsyncPutMessageRequests maxBatchDeleteFilesNum
+    mappedFileSwapEnable mapSize maxAsyncPutMessageRequests maxBatchDeleteFilesNum
     maxChecksumRange maxConsumeQueueScan maxFilterMessageSize maxHaTransferByteInSecond
     maxLmqConsumeQueueNum maxRecoveryCommitlogFiles maxSlaveResendLength maxTopicLength
     maxTransferBytesOnMessageInDisk maxTransferCountOnMessageInDisk memTableFlushIntervalMs messageDelayLevel

@@ -190,10 +190,15 @@ impl Topic {
         }
     }
 
+    fn slots(&self) -> impl Iterator<Item = usize> + '_ {
+        let first = self.first.iter().flatten().map(|slot| slot.get() as usize - 1);
+        first.chain(self.others.iter().map(|&(_, slot)| slot))
+    }
+
     fn take_slots(&mut self) -> Vec<usize> {
-        let others = std::mem::take(&mut self.others).into_iter().map(|(_, slot)| slot);
-        let first = std::mem::take(&mut self.first).into_iter().flatten();
-        first.map(|slot| slot.get() as usize - 1).chain(others).collect()
+        let slots = self.slots().collect();
+        (self.first, self.others) = Default::default();
+        slots
     }
 }
 
@@ -341,6 +346,12 @@ impl Queues {
 
     pub fn iter(&self) -> impl Iterator<Item = &Queue> {
         self.slots.iter().flatten().filter(|queue| queue.exists)
+    }
+
+    /// Whether a topic has queues with messages or files.
+    pub fn has_queues(&self, topic: &[u8]) -> bool {
+        let exists = |slot| self.queue(slot).is_some_and(|queue| queue.exists);
+        self.topics.get(topic).is_some_and(|topic| topic.slots().any(exists))
     }
 
     pub fn slots(&self) -> std::ops::Range<usize> {

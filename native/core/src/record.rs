@@ -32,7 +32,7 @@ pub const MULTI_TAGS: i32 = 0x2;
 pub const TRANSACTION: i32 = 0xC;
 pub const TRANSACTION_PREPARED: i32 = 4;
 pub const TRANSACTION_ROLLBACK: i32 = 12;
-/// Need-unwrap and inner-batch: one record that is many messages, which only batch queues can count.
+/// Need-unwrap and inner-batch: one record that is many messages, in a batch queue.
 pub const INNER_BATCH: i32 = 0xC0;
 
 /// What a disk writes as a whole.
@@ -222,6 +222,12 @@ pub struct Record<'r> {
     pub body: &'r [u8],
     pub topic: &'r [u8],
     pub properties: &'r [u8],
+}
+
+impl Record<'_> {
+    pub fn is_inner_batch(&self) -> bool {
+        self.sys_flag & INNER_BATCH == INNER_BATCH
+    }
 }
 
 /// Read the record that `data` starts with; None when there is no whole record.

@@ -30,7 +30,9 @@ use rustix::{
 };
 
 use crate::{
-    check_queues::{entry_of, tags_fit},
+    batch_queue::BatchQueues,
+    batch_replay::BatchReplay,
+    check_queues::{entry_of, light_queues, tags_fit, LMQ_PREFIX},
     commit_log,
     consume_queue::{Entry, Queue, Queues, PENDING_MAX, UNIT},
     error::{value, At, Result},
@@ -52,6 +54,7 @@ pub const INDEX_MAX: i64 = i64::MAX / (4 * UNIT as i64);
 pub struct Recovered {
     pub files: VecDeque<Arc<MappedFile>>,
     pub queues: Queues,
+    pub batch_queues: BatchQueues,
     /// What is behind may be in the page cache only.
     pub flushed: u64,
     pub end: u64,
@@ -73,19 +76,23 @@ pub fn recover(config: &Config, start: u64, check_crc: bool, progress: &Progress
     }
     let min = bases.first().copied().unwrap_or(0);
     let start = if bases.is_empty() { min } else { start };
-    let files = || QueueFiles { root: config.consume_queue.clone(), file_size: config.queue_file_size };
+    let files = || QueueFiles::simple(config.consume_queue.clone(), config.queue_file_size);
     let mut replay = Replay::new(files(), start, None);
     replay.log_min = min;
+    replay.batches = Some(BatchReplay::load(config.batch_files(), start, min)?);
     let mut from = start;
     if !replay.load()? {
         (from, replay.repaired) = (min, None);
     }
     let mut scan = Scan::run(config, &bases, (from, start), check_crc, progress, &mut replay)?;
     replay.write_all()?;
-    if let Some(position) = replay.lost.values().min() {
-        from = bases.iter().rfind(|&base| base <= position).copied().unwrap_or(min);
+    let lost_in_batches = replay.batches.as_ref().and_then(|batches| batches.lost);
+    if let Some(position) = replay.lost.values().copied().chain(lost_in_batches).min() {
+        from = bases.iter().rfind(|&&base| base <= position).copied().unwrap_or(min);
         let mut again = Replay::new(files(), start, None);
         again.load()?;
+        // What is missing then is in no log.
+        again.batches = Some(BatchReplay::load(config.batch_files(), start, start)?);
         let lost = replay.lost.keys().filter_map(|&slot| replay.queues.queue(slot));
         again.repaired =
             Some(lost.filter_map(|lost| again.queues.slot_or_new(lost.topic.as_bytes(), lost.id)).collect());
@@ -110,9 +117,14 @@ pub fn recover(config: &Config, start: u64, check_crc: bool, progress: &Progress
     }
     mapped_file::sync_directory(&config.commit_log)?;
     replay.finish(min)?;
+    let batch_queues = match replay.batches {
+        Some(batches) => batches.finish(min)?,
+        None => BatchQueues::new(config.batch_files()),
+    };
     Ok(Recovered {
         files,
         queues: replay.queues,
+        batch_queues,
         flushed: from.min(scan.end),
         end: scan.end,
         records: scan.records,
@@ -294,6 +306,10 @@ struct Run {
 
 pub struct Replay {
     pub queues: Queues,
+    /// None where only simple queues are made.
+    batches: Option<BatchReplay>,
+    /// Whether there are light queues.
+    pub has_light: bool,
     start: u64,
     /// Where the log begins; what it has below `start` isn't replayed, but for `repaired`.
     log_min: u64,
@@ -311,13 +327,25 @@ pub struct Replay {
 impl Replay {
     pub fn new(files: QueueFiles, start: u64, old: Option<QueueFiles>) -> Self {
         let (runs, lost, repaired) = (Vec::new(), HashMap::new(), Some(HashSet::new()));
-        Self { queues: Queues::new(files), start, log_min: start, old, runs, runs_size: 0, lost, repaired }
+        Self {
+            queues: Queues::new(files),
+            batches: None,
+            has_light: false,
+            start,
+            log_min: start,
+            old,
+            runs,
+            runs_size: 0,
+            lost,
+            repaired,
+        }
     }
 
     /// Take up the queues on disk, each up to its first entry at or above `start`; whether there are any.
     fn load(&mut self) -> Result<bool> {
         let root = self.queues.files.root.clone();
         for (topic, topic_path) in directories(&root)? {
+            self.has_light |= topic.starts_with(LMQ_PREFIX);
             for (id, path) in directories(&topic_path)? {
                 let Ok(id) = id.parse::<u32>().map(|id| id as i32) else { continue };
                 if id >= 0 && self.queues.files.directory(&topic, id) == path {
@@ -390,9 +418,21 @@ impl Replay {
 
     /// Put a record into its queue, or rather into the run of entries that will be.
     pub fn put(&mut self, record: &record::Record<'_>) -> Result<()> {
+        if let Some(batches) = self.batches.as_mut().filter(|batches| batches.takes(record)) {
+            return batches.put(record);
+        }
         let Some((index, entry)) = entry_of(record) else { return Ok(()) };
-        let Some(slot) = self.queues.slot_or_new(record.topic, record.queue_id) else { return Ok(()) };
-        if (record.position as u64) < self.start && !self.is_repaired(slot) {
+        if self.has_light {
+            for (queue, index) in light_queues(record) {
+                self.put_entry(queue, 0, index, entry)?;
+            }
+        }
+        self.put_entry(record.topic, record.queue_id, index, entry)
+    }
+
+    fn put_entry(&mut self, topic: &[u8], queue_id: i32, index: u64, entry: Entry) -> Result<()> {
+        let Some(slot) = self.queues.slot_or_new(topic, queue_id) else { return Ok(()) };
+        if (entry.position as u64) < self.start && !self.is_repaired(slot) {
             return Ok(());
         }
         if self.runs.len() <= slot {
@@ -560,9 +600,9 @@ fn change(
 
 /// Zero the entries from `next` on and delete the files behind, the last one first, for good: once the checkpoint has gone
 /// on, a queue is believed what it says of the log before.
-fn end_queue(files: &QueueFiles, topic: &str, id: i32, next: u64) -> Result<()> {
+pub fn end_queue(files: &QueueFiles, topic: &str, id: i32, next: u64) -> Result<()> {
     let directory = files.directory(topic, id);
-    let end = next * UNIT as u64;
+    let end = next * files.unit;
     let mut deleted = false;
     for &base in files.list(&directory)?.iter().rev() {
         let path = mapped_file::path(&directory, base);

@@ -101,7 +101,7 @@ REFUSED = {
         "32767",
     ),
     "unknown template topic": (send_fields(b="NEW", c="NOTHING"), b"x", ResponseCode.TOPIC_NOT_EXIST, "NOTHING"),
-    "inner batch flag": (send_fields(f="128"), b"x", ResponseCode.MESSAGE_ILLEGAL, "inner batch"),
+    "inner batch flag": (send_fields(f="192"), b"x", ResponseCode.MESSAGE_ILLEGAL, "inner batch"),
     "inner batch without its flag": (
         send_fields(i="INNER_NUM\x012\x02"),
         b"x",
@@ -110,6 +110,12 @@ REFUSED = {
     ),
     "transactional batch": (send_fields(m="true", f="4"), BATCH, ResponseCode.MESSAGE_ILLEGAL, "transactional"),
     "delayed batch": (send_fields(m="true", i="DELAY\x013\x02"), BATCH, ResponseCode.MESSAGE_ILLEGAL, "DELAY"),
+    "message for light queues": (
+        send_fields(i="INNER_MULTI_DISPATCH\x01%LMQ%a\x02"),
+        b"x",
+        ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
+        "light queues",
+    ),
     "delayed message": (send_fields(i="DELAY\x013\x02"), b"x", ResponseCode.REQUEST_CODE_NOT_SUPPORTED, "not built"),
     "batch cut off": (
         send_fields(m="true"),

@@ -21,6 +21,7 @@ def opened(
     store_host: bytes = HOST,
     max_message_size: int = 1 << 16,
     region: str = "Here",
+    batch_queue_file_size: int = 46 * 100,
 ) -> Store:
     return Store(
         str(path / "commitlog"),
@@ -32,6 +33,7 @@ def opened(
         region=region,
         trace_on=True,
         cluster="Main",
+        batch_queue_file_size=batch_queue_file_size,
     )
 
 
