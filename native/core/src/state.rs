@@ -217,7 +217,9 @@ impl State {
         let end = position + size as u64;
         self.note_appended(count as u64, size, message.store_timestamp);
         let keys = properties::keys(properties);
-        self.recent_keys.note(topic_hash(message.topic), &keys, position, end, message.store_timestamp);
+        if message.sys_flag & record::TRANSACTION != record::TRANSACTION_ROLLBACK {
+            self.recent_keys.note(topic_hash(message.topic), &keys, position, end, message.store_timestamp);
+        }
         let mut watched = false;
         if message.is_queued() {
             let entry = Entry { position: position as i64, size: size as i32, tags: properties::tags_code(keys.tags) };
