@@ -288,3 +288,16 @@ def test_batch_queues_are_left_alone(tmp_path: Path) -> None:
     store = opened(tmp_path, log_file_size=LOG, queue_file_size=QUEUE)
     store.recover(0, True)
     assert store.queue_bounds("B", 0) == (0, 4)
+
+
+def test_repair_makes_light_queues_again(tmp_path: Path) -> None:
+    """Row 2.5: those of a store of Apache's with enableLmq."""
+    store = fresh(tmp_path, log_file_size=LOG, queue_file_size=QUEUE)
+    for number in range(3):
+        properties = b"INNER_MULTI_DISPATCH\x01%%LMQ%%a\x02INNER_MULTI_QUEUE_OFFSET\x01%d\x02" % number
+        append(store, Record("T", 0, b"x", properties))
+    store.close()
+    (tmp_path / "consumequeue" / "%LMQ%a" / "0").mkdir(parents=True)
+    assert repair(layouts.find(tmp_path), silent, cut=False, say=lambda line: None).queues == 2
+    light, simple = (tmp_path / "consumequeue" / topic / "0" / f"{0:020}" for topic in ("%LMQ%a", "T"))
+    assert light.read_bytes() == simple.read_bytes()
