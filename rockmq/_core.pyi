@@ -80,7 +80,8 @@ class Slice(Buffer):
 class Store:
     """A commit log and its consume queues, which follow it in log order.
 
-    `queue_file_size` is in bytes and a multiple of 20. `store_host` is the advertised address stamped on records.
+    `queue_file_size` is in bytes and a multiple of 20. Batch queues lie in `batchconsumequeue` beside `consume_queue`, in
+    files of `batch_queue_file_size`, a multiple of 46. `store_host` is the advertised address stamped on records.
     `log_files` are named by their first position in 20 digits and all `log_file_size` long.
     Raises StoreError when the directory can't be used: a file of another size, a gap between files.
     Opening reads names and sizes only; call `recover` before anything else. With `append_crc_property` each record gets a
@@ -100,6 +101,7 @@ class Store:
         trace_on: bool,
         cluster: str,
         append_crc_property: bool = False,
+        batch_queue_file_size: int = 13_800_000,
     ) -> None: ...
     def files(self) -> list[tuple[int, int]]:
         """(first position, store timestamp of its first record, or -1 when that isn't a valid record) of each log file.
@@ -137,9 +139,14 @@ class Store:
     def set_ordinary(self, topic: str, write_queues: int, multi_tag: bool) -> None:
         """Let lanes append plain messages of `topic` to queues 0 … write_queues - 1 without asking.
 
-        Topics that start with %RETRY% or %DLQ% are never ordinary. ValueError for a topic that can't name a directory.
+        Topics that start with %RETRY% or %DLQ% are never ordinary. ValueError for a topic that can't name a directory,
+        StoreError for one that has batch queues.
         """
     def clear_ordinary(self, topic: str) -> None: ...
+    def set_batch(self, topic: str) -> None:
+        """Let `topic` have batch queues, of which a directory tells from now on: a unit for each record, which may be an
+        inner batch of many messages. It is never ordinary. StoreError when it has simple queues.
+        """
     def set_writable(self, writable: bool) -> None:
         """False makes every lane hand all sends to Python, and `append` raise StoreError.
 
@@ -170,6 +177,9 @@ class Store:
         zero byte nor hold 16 in a row, which is how recovery knows a torn record. ValueError names a bad argument,
         StoreError a file; nothing is appended then. The body's size isn't checked against `max_message_size`, only against
         the file's.
+
+        An inner batch (both bits of sysFlag 0xC0), for a topic with batch queues only, has INNER_NUM among its properties,
+        and gets INNER_BASE behind them: its queue offset, from which the next one's differs by INNER_NUM.
         """
     def append_batch(
         self,
@@ -287,6 +297,8 @@ class Store:
 
         With `reply` = (serializer, opaque, broker id to suggest) the buffers are a whole response to a pull when there are
         messages.
+
+        Of a batch queue records go out whole: the first may begin before `offset`. Each counts as its messages.
         """
     def read(self, position: int) -> bytes | None:
         """The whole record at `position`, None when there is none (checked: magic, size, embedded position)."""
@@ -295,6 +307,7 @@ class Store:
     def offset_by_time(self, topic: str, queue_id: int, timestamp: int, upper: bool) -> int:
         """The queue offset for a time by the rules of Apache 5.x: LOWER (upper=False) is the first message stored at or
         after it, or the queue's end; UPPER the last one stored at or before it, or the queue's beginning; 0 without a queue.
+        In a batch queue it is the first message of a record; and LOWER of a time behind all is that of the last record.
         """
     def watch(self, topic: str, queue_id: int) -> None:
         """Report this queue's next arrival once (in `Fed` or by `append`); reporting ends the watch. The queue needn't

@@ -130,7 +130,9 @@ class TopicTable:
     def _tell_store(self, config: TopicConfig) -> None:
         if self._store is None:
             return
-        if self.is_ordinary(config) and not self.is_new(config.topic_name):
+        if config.has_batch_queues:
+            self._store.set_batch(config.topic_name)
+        elif self.is_ordinary(config) and not self.is_new(config.topic_name):
             multi_tag = config.topic_filter_type == "MULTI_TAG"
             self._store.set_ordinary(config.topic_name, config.write_queue_nums, multi_tag)
         else:
@@ -146,7 +148,7 @@ class TopicTable:
             and name not in topics.SEND_FORBIDDEN
             and not topics.is_retry_or_dlq(name)
             and not topics.is_system(name)
-            and config.attributes.get("queue.type", "SimpleCQ") == "SimpleCQ"
+            and not config.has_batch_queues
             and topics.topic_fault(name) is None
         )
 
@@ -161,10 +163,15 @@ class TopicTable:
         return self._topics
 
     def put(self, config: TopicConfig) -> "asyncio.Future[None] | None":
-        """Create or change a topic: an awaitable that is done when it is on disk, None when it is as it was."""
+        """Create or change a topic: an awaitable that is done when it is on disk, None when it is as it was.
+
+        Raises ConfigError when it is to have batch queues and has simple ones.
+        """
         held = self._topics.get(config.topic_name)
         if held == config:
             return self._as_it_was(config.topic_name, config)
+        if config.has_batch_queues and self._store is not None:
+            self._store.set_batch(config.topic_name)  # may refuse it
         if held is None:
             self._new.add(config.topic_name)
         self._topics[config.topic_name] = config

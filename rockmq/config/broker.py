@@ -21,6 +21,7 @@ from rockmq.config.key import Key, Options, Role, declare
 
 INT_MAX = 2**31 - 1
 QUEUE_ENTRY_SIZE = 20
+BATCH_QUEUE_UNIT_SIZE = 46
 REGISTER_PERIOD_MS_MIN = 10_000
 REGISTER_PERIOD_MS_MAX = 60_000
 
@@ -145,6 +146,9 @@ class Store(Options, frozen=True, kw_only=True):
     mapped_file_size_consume_queue: Annotated[
         int, Key("Size of a queue file, rounded up to whole entries of 20.", unit="bytes", ge=1, le=INT_MAX - 19)
     ] = 6_000_000
+    mapper_file_size_batch_consume_queue: Annotated[
+        int, Key("Size of a file of a batch queue, a multiple of 46.", unit="bytes", ge=46, le=INT_MAX)
+    ] = 13_800_000
     # Apache's default, ASYNC_FLUSH, acknowledges messages that a power cut loses. Ours doesn't.
     flush_disk_type: Annotated[Flush, Key("When a send is acknowledged.")] = Flush.SYNC_FLUSH
     sync_flush_timeout: Annotated[int, Key("Wait for the disk at a send.", unit="ms", ge=1, le=INT_MAX)] = 5_000
@@ -187,6 +191,9 @@ class Store(Options, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         entries = -(-self.mapped_file_size_consume_queue // QUEUE_ENTRY_SIZE)
         force_setattr(self, "mapped_file_size_consume_queue", entries * QUEUE_ENTRY_SIZE)
+        if self.mapper_file_size_batch_consume_queue % BATCH_QUEUE_UNIT_SIZE:
+            size = self.mapper_file_size_batch_consume_queue
+            raise ConfigError(f"mapperFileSizeBatchConsumeQueue={size}: expected a multiple of {BATCH_QUEUE_UNIT_SIZE}")
         if not self.store_path_root_dir:
             raise ConfigError("storePathRootDir is empty: expected a directory")
         if self.store_path_commit_log is not None and "," in self.store_path_commit_log:

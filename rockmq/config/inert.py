@@ -156,7 +156,7 @@ _STORE = """
     haMaxTimeSlaveNotCatchup haSendHeartbeatInterval haTransferBatchSize inSyncReplicas
     iteratorWhenUseRocksdbConsumeQueue logicalDiskSpaceCleanForciblyThreshold logicQueueForceSwapMapInterval
     logicQueueSwapMapInterval logicQueueSwapMapReserveFileNum mappedFileSizeConsumeQueueExt mappedFileSizeTimerLog
-    mappedFileSwapEnable mapperFileSizeBatchConsumeQueue maxAsyncPutMessageRequests maxBatchDeleteFilesNum
+    mappedFileSwapEnable maxAsyncPutMessageRequests maxBatchDeleteFilesNum
     maxChecksumRange maxConsumeQueueScan maxFilterMessageSize maxHaTransferByteInSecond maxLmqConsumeQueueNum
     maxOffsetMapSize maxRecoveryCommitlogFiles maxRocksDBIndexQueryDays maxSlaveResendLength maxTopicLength
     maxTransferBytesOnMessageInDisk maxTransferCountOnMessageInDisk memTableFlushIntervalMs messageDelayLevel

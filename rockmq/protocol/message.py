@@ -16,6 +16,9 @@ from rockmq.base.errors import ProtocolError
 from rockmq.protocol import ids, properties
 from rockmq.protocol.codec import decode_records
 from rockmq.protocol.compression import decompress
+from rockmq.protocol.flags import MessageFlag
+
+_INNER = MessageFlag.NEED_UNWRAP | MessageFlag.INNER_BATCH
 
 
 @dataclass(slots=True)
@@ -84,12 +87,12 @@ class StoredMessage:
 
 
 def decode_stored(data: bytes, broker_name: str = "", *, check_crc: bool = False) -> list[StoredMessage]:
-    """The messages in a pull response's body. Raises ProtocolError."""
+    """The messages in a pull response's body, those of inner batches each by itself. Raises ProtocolError."""
     try:
         records = decode_records(data)
     except ValueError as error:
         raise ProtocolError(f"stored messages: {error}") from None
-    messages = []
+    messages: list[StoredMessage] = []
     for record in records:
         (size, crc, queue_id, flag, queue_offset, position, sys_flag, born_timestamp, born_host, store_timestamp) = record[
             :10
@@ -97,14 +100,17 @@ def decode_stored(data: bytes, broker_name: str = "", *, check_crc: bool = False
         store_host, reconsume_times, prepared, body, topic, text = record[10:]
         if check_crc and zlib.crc32(body) & 0x7FFF_FFFF != crc:
             raise ProtocolError(f"body of the message at position {position} fails its CRC")
-        messages.append(
+        parts = [(flag, decompress(sys_flag, body), text)]
+        if sys_flag & _INNER == _INNER:
+            parts = decode_batch(parts[0][1])
+        messages += [
             StoredMessage(
                 topic=topic,
                 broker_name=broker_name,
                 queue_id=queue_id,
-                queue_offset=queue_offset,
+                queue_offset=queue_offset + number,
                 position=position,
-                body=decompress(sys_flag, body),
+                body=body,
                 properties=properties.decode(text),
                 flag=flag,
                 sys_flag=sys_flag,
@@ -116,7 +122,8 @@ def decode_stored(data: bytes, broker_name: str = "", *, check_crc: bool = False
                 prepared_transaction_offset=prepared,
                 size=size,
             )
-        )
+            for number, (flag, body, text) in enumerate(parts)
+        ]
     return messages
 
 

@@ -39,6 +39,10 @@ class Layout(NamedTuple):
         return self.root / "consumequeue"
 
     @property
+    def batch_queues(self) -> Path:
+        return self.root / "batchconsumequeue"
+
+    @property
     def index_directory(self) -> Path:
         return self.root / "index"
 

@@ -1,8 +1,9 @@
 """The message store: the only door to what is on disk (DefaultMessageStore.java; store spec, 1-5).
 
-Below the root: `commitlog/`, `consumequeue/` and `index/` (the core's), `checkpoint`, `abort`, `lock`, and `config/` with
-the documents of whoever owns them. Opening takes the lock, recovers, and only then marks the store as running with `abort`;
-closing flushes everything and takes the mark away last, so whatever happens in between is found out at the next start.
+Below the root: `commitlog/`, `consumequeue/`, `batchconsumequeue/` and `index/` (the core's), `checkpoint`, `abort`, `lock`,
+and `config/` with the documents of whoever owns them. Opening takes the lock, recovers, and only then marks the store as
+running with `abort`; closing flushes everything and takes the mark away last, so whatever happens in between is found out at
+the next start.
 """
 
 import asyncio
@@ -163,6 +164,7 @@ class MessageStore:
             trace_on=self._trace_on,
             cluster=self._cluster,
             append_crc_property=options.enabled_append_prop_crc,
+            batch_queue_file_size=options.mapper_file_size_batch_consume_queue,
         )
 
     def _open(self) -> None:
@@ -207,7 +209,18 @@ class MessageStore:
 
     def set_ordinary(self, topic: str, write_queues: int, multi_tag: bool) -> None:
         """Let connections append plain messages of a topic without asking (see `_core.Lane`)."""
-        self.core.set_ordinary(topic, write_queues, multi_tag)
+        try:
+            self.core.set_ordinary(topic, write_queues, multi_tag)
+        except _core.StoreError as error:
+            # Its messages are safe there; but Apache's broker wouldn't start on such a store.
+            log.error("%s; topics.json says otherwise", error)
+
+    def set_batch(self, topic: str) -> None:
+        """Let a topic have batch queues (queue.type=BatchCQ). Raises ConfigError when it has simple ones."""
+        try:
+            self.core.set_batch(topic)
+        except _core.StoreError as error:
+            raise ConfigError(f"queue.type=BatchCQ can't be: {error}") from None
 
     def clear_ordinary(self, topic: str) -> None:
         self.core.clear_ordinary(topic)

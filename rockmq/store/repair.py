@@ -50,6 +50,7 @@ def plan(layout: Layout) -> list[str]:
     return [
         f"read the log {layout.commit_log}, {len(layout.log_files)} files from position {layout.log_min} on",
         f"make {layout.queues} anew",
+        *([f"leave {layout.batch_queues} alone"] if layout.batch_queues.is_dir() else []),
         f"make the index anew: {index}" if layout.index_sizes else f"leave the index alone: {index}, sizes unknown",
     ]
 

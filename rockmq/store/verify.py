@@ -115,6 +115,8 @@ def _verify(layout: Layout, progress: Progress) -> Report:
         min=layout.log_min,
         behind=end,
     )
+    if layout.batch_queues.is_dir():
+        report.notes.append(f"the batch queues in {layout.batch_queues.name} weren't checked")
     if layout.index_sizes is None:
         report.notes.append("the index wasn't checked: its sizes can't be told without the broker's configuration")
     _walk(check, report, end, progress)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from rockmq.protocol.codes import RequestCode
 from tests.support import apache, server
 from tests.support.cluster import wait_for_route
 from tests.support.events import Event, events, wait_for_keys
@@ -16,6 +17,17 @@ MODES = ("sync", "batch", "large")
 PER_MODE = 12
 PAIRS = [("4.9.8", "4.9.7"), *((client, "5.5.0") for client in apache.CLIENTS)]
 """Clients, and brokers that know them."""
+
+BATCH_TOPIC = {
+    "topic": "moving",
+    "defaultTopic": "TBW102",
+    "readQueueNums": "2",
+    "writeQueueNums": "2",
+    "perm": "6",
+    "topicFilterType": "SINGLE_TAG",
+    "order": "false",
+    "attributes": "+queue.type=BatchCQ",
+}
 
 
 class Moving:
@@ -90,6 +102,33 @@ def test_store_moves_to_our_broker_and_back(client: str, version: str, tmp_path:
             judge(moving.consume("follower", third), {"third"})
             judge(moving.consume("late", third), {"third"})
             judge(moving.consume("last", first | second | third), {"first", "second", "third"})
+
+
+@pytest.mark.parametrize("killed", [False, True], ids=["stopped", "killed"])
+def test_batch_queues_move_to_our_broker_and_back(killed: bool, tmp_path: Path) -> None:
+    """A topic with queue.type=BatchCQ, in which a batch is one record that clients take apart."""
+    with ExitStack() as running:
+        names = running.enter_context(apache.name_server(tmp_path / "namesrv", free_port()))
+        moving = Moving("5.5.0", "5.5.0", tmp_path, names.address)
+        with moving.apaches(killed=killed):
+            made = apache.invoke(f"127.0.0.1:{moving.port}", RequestCode.UPDATE_AND_CREATE_TOPIC, BATCH_TOPIC)
+            assert made.code == 0, made
+            wait_for_route(moving.namesrv, "moving")
+            first = moving.send("first")
+            judge(moving.consume("follower", first), {"first"})
+        with moving.ours(killed=killed):
+            wait_for_route(moving.namesrv, "moving")
+            second = moving.send("second")
+            judge(moving.consume("follower", second), {"first", "second"} if killed else {"second"})
+            judge(moving.consume("late", first | second), {"first", "second"})
+        assert not (tmp_path / "broker" / "store" / "consumequeue" / "moving").exists()
+        with moving.apaches(killed=killed):
+            wait_for_route(moving.namesrv, "moving")
+            third = moving.send("third")
+            judge(moving.consume("last", first | second | third), {"first", "second", "third"})
+        with moving.ours():
+            wait_for_route(moving.namesrv, "moving")
+            judge(moving.consume("end", first | second | third), {"first", "second", "third"})
 
 
 @pytest.mark.parametrize(("client", "version"), PAIRS[:2])

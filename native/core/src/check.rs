@@ -120,13 +120,13 @@ impl Check {
         behind: Option<u64>,
     ) -> Result<Self> {
         check_sizes(log_file_size, queue_file_size)?;
-        let files = QueueFiles { root: consume_queue, file_size: queue_file_size };
+        let files = QueueFiles::simple(consume_queue, queue_file_size);
         let log = (commit_log.as_path(), log_file_size);
         let index = match index_layout {
             Some((slots, entries)) => Some(IndexCheck::new(&index, Layout::new(slots, entries)?, log, min, behind)?),
             None => None,
         };
-        let queues = QueueCheck::new(files, &commit_log, log_file_size, min);
+        let queues = QueueCheck::new(files, &commit_log, log_file_size, min)?;
         let walk = Walk::new(commit_log, log_file_size, WINDOW, true);
         Ok(Self { checks: Mutex::new(Checks { walk, queues, index, behind }) })
     }

@@ -5,6 +5,7 @@
 //! a topic that was deleted: when a later record takes the same offset, it is.
 
 use std::{
+    collections::HashSet,
     fs::{self, File},
     path::Path,
 };
@@ -12,9 +13,10 @@ use std::{
 use rustix::fs::{seek, SeekFrom};
 
 use crate::{
+    batch_queue::{self, is_batch},
     consume_queue::{Entry, Queues, UNIT},
     error::Result,
-    mapped_file,
+    mapped_file, properties,
     queue_files::QueueFiles,
     record::{self, Record},
     replay::{directories, INDEX_MAX},
@@ -27,7 +29,7 @@ const RUNS_MAX: usize = 16 << 20;
 /// Apache keeps the time of delivery in the tags code of this topic's entries.
 const SCHEDULE_TOPIC: &str = "SCHEDULE_TOPIC_XXXX";
 /// Queues of queues, whose entries lead to records of other topics.
-const LMQ_PREFIX: &str = "%LMQ%";
+pub const LMQ_PREFIX: &str = "%LMQ%";
 
 #[derive(Default)]
 struct Known {
@@ -55,6 +57,8 @@ pub struct QueueCheck {
     lookup: Walk,
     /// Where the log begins; entries that lead below are of deleted files.
     log_min: u64,
+    /// Topics whose queues aren't checked here.
+    batch_topics: HashSet<Box<[u8]>>,
     pub entries: u64,
 }
 
@@ -74,13 +78,40 @@ pub fn entry_of(record: &Record<'_>) -> Option<(u64, Entry)> {
     Some((record.queue_offset as u64, entry))
 }
 
+/// The light queues (LmqDispatch.java) that a record has entries in too, and at which index, as its properties say. Apache
+/// has none for topics of retries and of the system.
+pub fn light_queues<'r>(record: &Record<'r>) -> Vec<(&'r [u8], u64)> {
+    let (mut names, mut indexes) = (None, None);
+    for (name, value) in properties::items(record.properties) {
+        match name {
+            b"INNER_MULTI_DISPATCH" => names = Some(value),
+            b"INNER_MULTI_QUEUE_OFFSET" => indexes = Some(value),
+            _ => {}
+        }
+    }
+    let apart = |value: Option<&'r [u8]>| value.map_or(Vec::new(), |value| value.split(|&byte| byte == b',').collect());
+    let (names, indexes) = (apart(names), apart(indexes));
+    let is_exempt = [&b"%RETRY%"[..], b"rmq_sys_"].iter().any(|prefix| record.topic.starts_with(prefix));
+    if names.len() != indexes.len() || is_exempt || record.topic == SCHEDULE_TOPIC.as_bytes() {
+        return Vec::new();
+    }
+    let index = |text: &[u8]| std::str::from_utf8(text).ok()?.parse().ok().filter(|&index| index <= INDEX_MAX as u64);
+    let light = names.into_iter().zip(indexes).filter(|(name, _)| name.starts_with(LMQ_PREFIX.as_bytes()));
+    light.filter_map(|(name, text)| Some((name, index(text)?))).collect()
+}
+
 impl QueueCheck {
-    pub fn new(files: QueueFiles, commit_log: &Path, log_file_size: u64, log_min: u64) -> Self {
+    pub fn new(files: QueueFiles, commit_log: &Path, log_file_size: u64, log_min: u64) -> Result<Self> {
+        let batch_topics = batch_queue::topics(&files.root.with_file_name("batchconsumequeue"))?;
         let lookup = Walk::new(commit_log.to_owned(), log_file_size, WINDOW_SMALL, false);
-        Self { queues: Queues::new(files), known: Vec::new(), runs_size: 0, lookup, log_min, entries: 0 }
+        let (queues, known) = (Queues::new(files), Vec::new());
+        Ok(Self { queues, known, runs_size: 0, lookup, log_min, batch_topics, entries: 0 })
     }
 
     pub fn put(&mut self, record: &Record<'_>, faults: &mut Faults) {
+        if is_batch(record, &self.batch_topics) {
+            return;
+        }
         let Some((index, entry)) = entry_of(record) else { return };
         let Some(slot) = self.queues.slot_or_new(record.topic, record.queue_id) else { return };
         if self.known.len() <= slot {

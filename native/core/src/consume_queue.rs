@@ -87,6 +87,12 @@ impl Entry {
         self.position >= 0 && self.size > 0
     }
 
+    /// Whether its message may have one of these tags. Java compares the code as an i32 as well. Below all hashes are
+    /// addresses of a queue extension, which only Apache reads: the consumer looks at the tags itself.
+    pub fn may_have(self, tags: &[i32]) -> bool {
+        tags.contains(&(self.tags as i32)) || self.tags < i64::from(i32::MIN)
+    }
+
     pub fn end(self) -> u64 {
         (self.position.max(0) as u64).saturating_add(self.size.max(0) as u64)
     }
@@ -188,13 +194,13 @@ impl Topic {
         }
     }
 
-    pub fn slots(&self) -> Vec<usize> {
-        let others = self.others.iter().map(|&(_, slot)| slot);
-        self.first.iter().flatten().map(|slot| slot.get() as usize - 1).chain(others).collect()
+    pub fn slots(&self) -> impl Iterator<Item = usize> + '_ {
+        let first = self.first.iter().flatten().map(|slot| slot.get() as usize - 1);
+        first.chain(self.others.iter().map(|&(_, slot)| slot))
     }
 
     fn take_slots(&mut self) -> Vec<usize> {
-        let slots = self.slots();
+        let slots = self.slots().collect();
         (self.first, self.others) = Default::default();
         slots
     }
@@ -350,6 +356,12 @@ impl Queues {
 
     pub fn iter(&self) -> impl Iterator<Item = &Queue> {
         self.slots.iter().flatten().filter(|queue| queue.exists)
+    }
+
+    /// Whether a topic has queues with messages or files.
+    pub fn has_queues(&self, topic: &[u8]) -> bool {
+        let exists = |slot| self.queue(slot).is_some_and(|queue| queue.exists);
+        self.topics.get(topic).is_some_and(|topic| topic.slots().any(exists))
     }
 
     pub fn slots(&self) -> std::ops::Range<usize> {
@@ -681,7 +693,7 @@ mod tests {
 
     #[test]
     fn topics_that_come_and_go_leave_nothing_to_age() {
-        let mut queues = Queues::new(QueueFiles { root: std::env::temp_dir(), file_size: 20 });
+        let mut queues = Queues::new(QueueFiles::simple(std::env::temp_dir(), 20));
         for _ in 0..100 {
             let slot = queues.slot_or_new(b"T", 0).unwrap();
             queues.push(slot, &[Entry { position: 0, size: 1, tags: 0 }]);

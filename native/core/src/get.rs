@@ -7,6 +7,7 @@
 use std::sync::Arc;
 
 use crate::{
+    batch_queue::View,
     commit_log::CommitLog,
     consume_queue::{Block, Entry, Queue, Queues, UNIT},
     error::{At, Result},
@@ -79,7 +80,12 @@ pub fn get(shared: &Shared, request: &Request<'_>) -> Result<Got> {
     let slot = state.queues.slot(request.topic.as_bytes(), request.queue_id);
     let queue = slot.and_then(|slot| state.queues.queue(slot).filter(|queue| queue.exists));
     let (Some(slot), Some(queue)) = (slot, queue) else {
-        return Ok(Got::none(status::NO_MATCHED_LOGIC_QUEUE, 0, 0, 0));
+        let view = state.batch_queues.existing(request.topic, request.queue_id).cloned();
+        drop(state);
+        return match view {
+            Some(view) => units(shared, request, &view),
+            None => Ok(Got::none(status::NO_MATCHED_LOGIC_QUEUE, 0, 0, 0)),
+        };
     };
     let (min, max) = (queue.min, end_below(&state.queues, queue, request.limit));
     if queue.next == 0 {
@@ -130,6 +136,48 @@ pub fn get(shared: &Shared, request: &Request<'_>) -> Result<Got> {
     Ok(scan.got)
 }
 
+/// The same of a batch queue: records go out whole, with those of their messages that are before the offset asked for.
+fn units(shared: &Shared, request: &Request<'_>, view: &View) -> Result<Got> {
+    let (min, max) = (view.min, view.end_below(request.limit)?);
+    let offset = match u64::try_from(request.offset) {
+        Ok(offset) if offset >= min => offset,
+        _ => return Ok(Got::none(status::OFFSET_TOO_SMALL, min, min, max)),
+    };
+    if offset >= max {
+        let status = if offset == max { status::OFFSET_OVERFLOW_ONE } else { status::OFFSET_OVERFLOW_BADLY };
+        return Ok(Got::none(status, max, min, max));
+    }
+    let got = Got::none(status::NO_MATCHED_MESSAGE, offset, min, max);
+    let mut scan = Scan { request, got, bytes: 0, skip_below: 0, block: None };
+    let mut index = view.holding(offset)?;
+    let last = index.saturating_add(request.count_max.max(EXAMINED_MIN));
+    while index < last && scan.got.next < max {
+        let units = view.read(index, last - index)?;
+        if units.is_empty() {
+            break;
+        }
+        index += units.len() as u64;
+        let state = shared.state();
+        for unit in units.iter().take_while(|unit| unit.next() <= max) {
+            let size = unit.entry.size as u64;
+            let is_full =
+                scan.got.count + unit.count as u64 > request.count_max || scan.bytes + size > request.bytes_max;
+            if scan.got.count > 0 && is_full {
+                return Ok(scan.got);
+            }
+            scan.got.next = unit.next();
+            let before = scan.got.count;
+            if request.tags.is_none_or(|tags| unit.entry.may_have(tags)) {
+                scan.take(&state.log, unit.entry);
+            }
+            if scan.got.count > before {
+                scan.got.count += unit.count as u64 - 1;
+            }
+        }
+    }
+    Ok(scan.got)
+}
+
 struct Scan<'r> {
     request: &'r Request<'r>,
     got: Got,
@@ -154,8 +202,7 @@ impl Scan<'_> {
             if entry.position >= 0 && (entry.position as u64) < self.skip_below {
                 continue;
             }
-            // Java compares the code as an i32 as well.
-            if entry.is_real() && self.request.tags.is_some_and(|tags| !tags.contains(&(entry.tags as i32))) {
+            if entry.is_real() && self.request.tags.is_some_and(|tags| !entry.may_have(tags)) {
                 continue;
             }
             if let (Some(ahead), Some(file)) = (self.entry(queue, index + AHEAD), self.got.files.last()) {
@@ -235,6 +282,10 @@ pub fn read(shared: &Shared, position: u64) -> Option<(Arc<MappedFile>, usize, u
 /// When a message was stored; -1 when it isn't there.
 pub fn store_timestamp(shared: &Shared, topic: &str, queue_id: i32, offset: i64) -> i64 {
     let state = shared.state();
+    if let Some(view) = state.batch_queues.existing(topic, queue_id).cloned() {
+        drop(state);
+        return unit_timestamp(shared, &view, offset).unwrap_or(-1);
+    }
     let timestamp = || {
         let queue = state.queues.existing(topic, queue_id)?;
         let offset = u64::try_from(offset).ok().filter(|&offset| offset >= queue.min)?;
@@ -243,10 +294,21 @@ pub fn store_timestamp(shared: &Shared, topic: &str, queue_id: i32, offset: i64)
     timestamp().unwrap_or(-1)
 }
 
+fn unit_timestamp(shared: &Shared, view: &View, offset: i64) -> Option<i64> {
+    let offset = u64::try_from(offset).ok().filter(|offset| (view.min..view.next).contains(offset))?;
+    let unit = view.unit(view.holding(offset).ok()?).ok()??;
+    shared.state().timestamp_of(unit.entry)
+}
+
 /// The offset for a time. LOWER is the first message stored at or after it, or the queue's end; UPPER the last one stored
 /// at or before it, or the queue's beginning.
 pub fn offset_by_time(shared: &Shared, topic: &str, queue_id: i32, timestamp: i64, upper: bool) -> u64 {
     let state = shared.state();
+    if let Some(view) = state.batch_queues.existing(topic, queue_id).cloned() {
+        drop(state);
+        // What can't be read is asked for again by the pull, which has an error for it.
+        return view.offset_by_time(timestamp, upper).unwrap_or(view.min);
+    }
     let Some(queue) = state.queues.existing(topic, queue_id) else { return 0 };
     let time = |entry| state.timestamp_of(entry).unwrap_or(-1);
     if upper {

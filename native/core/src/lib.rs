@@ -5,6 +5,8 @@
 //! `check`, `rebuild`, `scrub`. Both together: `state`, `get`, `pull`, `send`, `recent_keys`, `index`. Python:
 //! `python`, `lane`, `reactor`, `flusher`, `store`, `message_index` and this file.
 
+mod batch_queue;
+mod batch_replay;
 mod check;
 mod check_index;
 mod check_queues;

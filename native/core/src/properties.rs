@@ -86,6 +86,22 @@ pub fn keys(text: &[u8]) -> Keys<'_> {
     keys
 }
 
+/// Offset of the first message of an inner batch and how many they are, as its record says (INNER_BASE, INNER_NUM).
+pub fn inner_batch(text: &[u8]) -> Option<(i64, i16)> {
+    fn number<T: std::str::FromStr>(value: &[u8]) -> Option<T> {
+        std::str::from_utf8(value).ok()?.parse().ok()
+    }
+    let (mut base, mut count) = (None, None);
+    for (name, value) in items(text) {
+        match name {
+            b"INNER_BASE" => base = number(value),
+            b"INNER_NUM" => count = number(value).filter(|&count: &i16| count > 0),
+            _ => {}
+        }
+    }
+    base.zip(count)
+}
+
 /// The tags code of a queue entry: Java's `String.hashCode` of the whole TAGS value, sign-extended; 0 without TAGS.
 pub fn tags_code(tags: Option<&[u8]>) -> i64 {
     tags.map_or(0, |tags| i64::from(java_hash(0, tags)))

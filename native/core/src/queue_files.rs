@@ -1,4 +1,5 @@
-//! The files of consume queues, see `consume_queue` for what is in them. Everything here works without the store's lock.
+//! The files of consume queues, see `consume_queue` and `batch_queue` for what is in them. Everything here works without the
+//! store's lock.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -11,7 +12,7 @@ use std::{
 use rustix::fs::syncfs;
 
 use crate::{
-    consume_queue::UNIT,
+    batch_queue, consume_queue,
     error::{At, Error, Result},
     mapped_file::{self, sync_directory},
 };
@@ -33,10 +34,23 @@ pub fn force_file_system(root: &File, path: &Path) -> Result<()> {
 /// The files of all queues; no file stays open, because there may be a million of them.
 pub struct QueueFiles {
     pub root: PathBuf,
+    /// A multiple of `unit`.
     pub file_size: u64,
+    /// Bytes of an entry.
+    pub unit: u64,
+    /// The option that says `file_size`.
+    size_key: &'static str,
 }
 
 impl QueueFiles {
+    pub fn simple(root: PathBuf, file_size: u64) -> Self {
+        Self { root, file_size, unit: consume_queue::UNIT as u64, size_key: "mappedFileSizeConsumeQueue" }
+    }
+
+    pub fn batch(root: PathBuf, file_size: u64) -> Self {
+        Self { root, file_size, unit: batch_queue::UNIT as u64, size_key: "mapperFileSizeBatchConsumeQueue" }
+    }
+
     pub fn directory(&self, topic: &str, id: i32) -> PathBuf {
         let mut directory = self.root.join(topic);
         directory.push(id.to_string());
@@ -46,7 +60,7 @@ impl QueueFiles {
     /// Write whole entries at `index`, into as many files as they touch, making those that aren't there.
     pub fn write(&self, topic: &str, id: i32, index: u64, entries: &[u8]) -> Result<()> {
         let directory = self.directory(topic, id);
-        let (mut at, mut rest) = (index * UNIT as u64, entries);
+        let (mut at, mut rest) = (index * self.unit, entries);
         while !rest.is_empty() {
             let base = at - at % self.file_size;
             let (head, tail) = rest.split_at(rest.len().min((base + self.file_size - at) as usize));
@@ -78,13 +92,13 @@ impl QueueFiles {
 
     /// Up to `count` entries from `index` on, ending early at the end of a file; empty when the file isn't there.
     pub fn read(&self, topic: &str, id: i32, index: u64, count: u64) -> io::Result<Vec<u8>> {
-        let at = index * UNIT as u64;
+        let at = index * self.unit;
         let base = at - at % self.file_size;
         let file = match File::open(mapped_file::path(&self.directory(topic, id), base)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
             other => other?,
         };
-        let mut entries = vec![0; (count * UNIT as u64).min(base + self.file_size - at) as usize];
+        let mut entries = vec![0; (count * self.unit).min(base + self.file_size - at) as usize];
         let mut read = 0;
         while read < entries.len() {
             match file.read_at(&mut entries[read..], at - base + read as u64) {
@@ -94,7 +108,7 @@ impl QueueFiles {
                 Err(error) => return Err(error),
             }
         }
-        entries.truncate(read / UNIT * UNIT);
+        entries.truncate(read - read % self.unit as usize);
         Ok(entries)
     }
 
@@ -103,7 +117,7 @@ impl QueueFiles {
         let mut topics: Vec<&str> = Vec::new();
         for Forcing { topic, id, from, to } in forcing {
             let directory = self.directory(topic, *id);
-            let (from, to) = (from * UNIT as u64, to * UNIT as u64);
+            let (from, to) = (from * self.unit, to * self.unit);
             // What is there, not what might be: a damaged record can make a queue jump over more files than can be counted.
             let mut made = false;
             for base in
@@ -150,9 +164,9 @@ impl QueueFiles {
             } else if length != self.file_size || base % self.file_size != 0 {
                 let path = entry.path().display().to_string();
                 return Err(Error::Store(format!(
-                    "{path} has {length} bytes, and queue files have {}: set mappedFileSizeConsumeQueue to the size the \
-                     store was made with, or have `rockmq store repair` make the queues anew",
-                    self.file_size
+                    "{path} has {length} bytes, and queue files have {}: set {} to the size the store was made with, or \
+                     have `rockmq store repair` make the queues anew",
+                    self.file_size, self.size_key
                 )));
             } else {
                 bases.push(base);
@@ -181,12 +195,12 @@ impl QueueFiles {
     /// Delete the files of a queue that end at or below entry `min`, never the last of them.
     pub fn delete_below(&self, topic: &str, id: i32, min: u64) -> Result<()> {
         let directory = self.directory(topic, id);
-        if min * (UNIT as u64) < self.file_size || !directory.exists() {
+        if min * self.unit < self.file_size || !directory.exists() {
             return Ok(());
         }
         let bases = self.list(&directory)?;
         for &base in bases.iter().take(bases.len().saturating_sub(1)) {
-            if base + self.file_size <= min * UNIT as u64 {
+            if base + self.file_size <= min * self.unit {
                 let path = mapped_file::path(&directory, base);
                 fs::remove_file(&path).at("delete", &path)?;
             }

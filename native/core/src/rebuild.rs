@@ -4,6 +4,7 @@
 //! new directories in the place of the old ones is `exchange`.
 
 use std::{
+    collections::HashSet,
     fs::{self, File},
     io,
     path::{Path, PathBuf},
@@ -14,14 +15,16 @@ use pyo3::prelude::*;
 use rustix::fs::{renameat_with, RenameFlags, CWD};
 
 use crate::{
+    batch_queue::{self, is_batch},
     check::{check_sizes, lock, told, Told},
+    check_queues::LMQ_PREFIX,
     error::{store, At, Result},
     index::{key_hashes, next_name},
     index_file::{IndexFile, Layout},
     mapped_file::sync_directory,
     queue_files::QueueFiles,
     record::Record,
-    replay::Replay,
+    replay::{directories, Replay},
     walk::{Faults, Walk, WINDOW},
 };
 
@@ -65,6 +68,8 @@ struct Work {
     replay: Replay,
     index: Option<IndexBuild>,
     queue_root: File,
+    /// Topics whose queues aren't made here.
+    batch_topics: HashSet<Box<[u8]>>,
 }
 
 #[pyclass(frozen, module = "rockmq._core")]
@@ -97,21 +102,29 @@ impl Rebuild {
             }
             None => None,
         };
-        let old = QueueFiles { root: queues, file_size: queue_file_size };
+        let batch_topics = batch_queue::topics(&queues.with_file_name("batchconsumequeue"))?;
+        let old = QueueFiles::simple(queues, queue_file_size);
         let queue_root = File::open(&new_queues).at("open", &new_queues)?;
-        let files = QueueFiles { root: new_queues, file_size: queue_file_size };
+        let files = QueueFiles::simple(new_queues, queue_file_size);
         let walk = Walk::new(commit_log, log_file_size, WINDOW, true);
-        let work = Work { walk, replay: Replay::new(files, (0, 0), Some(old)), index, queue_root };
+        let has_light =
+            old.root.is_dir() && directories(&old.root)?.iter().any(|(topic, _)| topic.starts_with(LMQ_PREFIX));
+        let mut replay = Replay::new(files, (0, 0), Some(old));
+        replay.has_light = has_light;
+        let work = Work { walk, replay, index, queue_root, batch_topics };
         Ok(Self { work: Mutex::new(work) })
     }
 
     fn step(&self, py: Python<'_>, position: u64, to: u64) -> Result<(u64, bool, u64, Vec<Told>, u64)> {
         py.detach(|| {
             let mut work = lock(&self.work);
-            let Work { walk, replay, index, .. } = &mut *work;
+            let Work { walk, replay, index, batch_topics, .. } = &mut *work;
             let mut faults = Faults::new();
             let step = walk.step(position, to, &mut faults, |record, _| {
                 index.as_mut().map_or(Ok(()), |index| index.put(record))?;
+                if is_batch(record, batch_topics) {
+                    return Ok(());
+                }
                 replay.put(record)
             })?;
             let (list, more) = told(faults);

@@ -35,7 +35,7 @@ pub const MULTI_TAGS: i32 = 0x2;
 pub const TRANSACTION: i32 = 0xC;
 pub const TRANSACTION_PREPARED: i32 = 4;
 pub const TRANSACTION_ROLLBACK: i32 = 12;
-/// Need-unwrap and inner-batch: one record that is many messages, which only batch queues can count.
+/// Need-unwrap and inner-batch: one record that is many messages, in a batch queue.
 pub const INNER_BATCH: i32 = 0xC0;
 
 const CRC_NAME: &[u8; 9] = b"__CRC32#\x01";
@@ -290,6 +290,10 @@ pub struct Record<'r> {
 }
 
 impl Record<'_> {
+    pub fn is_inner_batch(&self) -> bool {
+        self.sys_flag & INNER_BATCH == INNER_BATCH
+    }
+
     fn passes(&self, crc: Crc) -> bool {
         match crc {
             Crc::Ignored => true,

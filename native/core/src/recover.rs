@@ -26,6 +26,8 @@ use rustix::{
 };
 
 use crate::{
+    batch_queue::BatchQueues,
+    batch_replay::BatchReplay,
     commit_log,
     consume_queue::Queues,
     error::{store, value, At, Error, Result},
@@ -43,6 +45,7 @@ const ZEROS: usize = 64 << 10;
 pub struct Recovered {
     pub files: VecDeque<Arc<MappedFile>>,
     pub queues: Queues,
+    pub batch_queues: BatchQueues,
     /// What is behind may be in the page cache only.
     pub flushed: u64,
     pub end: u64,
@@ -63,8 +66,9 @@ pub fn recover(config: &Config, start: u64, crc: Crc, progress: &Progress) -> Re
     let min = bases.first().copied().unwrap_or(0);
     let root = File::open(&config.consume_queue).at("open", &config.consume_queue)?;
     check_start(config, &bases, start)?;
-    let files = || QueueFiles { root: config.consume_queue.clone(), file_size: config.queue_file_size };
+    let files = || QueueFiles::simple(config.consume_queue.clone(), config.queue_file_size);
     let mut replay = Replay::new(files(), (start, min), None);
+    replay.batches = Some(BatchReplay::load(config.batch_files(), start, min)?);
     let mut from = start;
     if !replay.load()? {
         from = min;
@@ -76,6 +80,8 @@ pub fn recover(config: &Config, start: u64, crc: Crc, progress: &Progress) -> Re
         from = bases.iter().rfind(|&&base| base <= position).copied().unwrap_or(min);
         let mut again = Replay::new(files(), (start, min), None);
         again.load()?;
+        // What is missing then is in no log.
+        again.batches = Some(BatchReplay::load(config.batch_files(), start, start)?);
         again.repair_lost_of(&replay);
         replay = again;
         scan = Scan::run(config, &bases, (from, start), crc, progress, &mut replay)?;
@@ -102,9 +108,14 @@ pub fn recover(config: &Config, start: u64, crc: Crc, progress: &Progress) -> Re
         // For the next recovery they are where they belong, however this one ends.
         replay.queues.force(&root).map_err(Error::of_sync)?;
     }
+    let batch_queues = match replay.batches {
+        Some(batches) => batches.finish(min)?,
+        None => BatchQueues::new(config.batch_files()),
+    };
     Ok(Recovered {
         files,
         queues: replay.queues,
+        batch_queues,
         flushed: start.min(scan.end),
         end: scan.end,
         records: scan.records,

@@ -18,7 +18,8 @@ use std::{
 };
 
 use crate::{
-    check_queues::{entry_of, tags_fit},
+    batch_replay::BatchReplay,
+    check_queues::{entry_of, light_queues, tags_fit, LMQ_PREFIX},
     consume_queue::{Entry, Queue, Queues, PENDING_MAX, UNIT},
     error::{At, Result},
     mapped_file::{self, PAGE},
@@ -65,6 +66,10 @@ impl Files {
 
 pub struct Replay {
     pub queues: Queues,
+    /// None where only simple queues are made.
+    pub batches: Option<BatchReplay>,
+    /// Whether there are light queues.
+    pub has_light: bool,
     start: u64,
     /// Where the log begins; what it has below `start` isn't replayed, but for `repaired`.
     log_min: u64,
@@ -84,6 +89,8 @@ impl Replay {
     pub fn new(files: QueueFiles, (start, log_min): (u64, u64), old: Option<QueueFiles>) -> Self {
         Self {
             queues: Queues::new(files),
+            batches: None,
+            has_light: false,
             start,
             log_min,
             old,
@@ -108,12 +115,14 @@ impl Replay {
 
     /// Where in the log the first entry that a queue lacks may lead.
     pub fn lost_from(&self) -> Option<u64> {
-        self.lost.values().min().copied()
+        let in_batches = self.batches.as_ref().and_then(|batches| batches.lost);
+        self.lost.values().copied().chain(in_batches).min()
     }
 
     /// Take up the queues on disk, each up to its first entry at or above `start`; whether there are any.
     pub fn load(&mut self) -> Result<bool> {
         let topics = directories(&self.queues.files.root)?;
+        self.has_light = topics.iter().any(|(topic, _)| topic.starts_with(LMQ_PREFIX));
         let threads = match thread::available_parallelism() {
             Ok(count) if topics.len() >= TOPICS_MIN => count.get().min(THREADS_MAX),
             _ => 1,
@@ -212,9 +221,21 @@ impl Replay {
 
     /// Put a record into its queue, or rather into the run of entries that will be.
     pub fn put(&mut self, record: &record::Record<'_>) -> Result<()> {
+        if let Some(batches) = self.batches.as_mut().filter(|batches| batches.takes(record)) {
+            return batches.put(record);
+        }
         let Some((index, entry)) = entry_of(record) else { return Ok(()) };
-        let Some(slot) = self.queues.slot_or_new(record.topic, record.queue_id) else { return Ok(()) };
-        if (record.position as u64) < self.start && !self.is_repaired(slot) {
+        if self.has_light {
+            for (queue, index) in light_queues(record) {
+                self.put_entry(queue, 0, index, entry)?;
+            }
+        }
+        self.put_entry(record.topic, record.queue_id, index, entry)
+    }
+
+    fn put_entry(&mut self, topic: &[u8], queue_id: i32, index: u64, entry: Entry) -> Result<()> {
+        let Some(slot) = self.queues.slot_or_new(topic, queue_id) else { return Ok(()) };
+        if (entry.position as u64) < self.start && !self.is_repaired(slot) {
             return Ok(());
         }
         self.make_room(slot);
@@ -552,9 +573,9 @@ fn change(
 
 /// Zero the entries from `next` on and delete the files behind, the last one first, for good: once the checkpoint has gone
 /// on, a queue is believed what it says of the log before.
-fn end_queue(files: &QueueFiles, topic: &str, id: i32, next: u64) -> Result<()> {
+pub fn end_queue(files: &QueueFiles, topic: &str, id: i32, next: u64) -> Result<()> {
     let directory = files.directory(topic, id);
-    let end = next * UNIT as u64;
+    let end = next * files.unit;
     let mut deleted = false;
     for &base in files.list(&directory)?.iter().rev() {
         let path = mapped_file::path(&directory, base);

@@ -14,6 +14,7 @@ use std::{
 };
 
 use crate::{
+    batch_queue::{self, BatchQueues, Unit},
     commit_log::CommitLog,
     consume_queue::{usable_name, Entry, Job, Ordinary, Queues, FORCED_APART_MAX, UNIT},
     error::{store, value, At, Error, Result},
@@ -21,7 +22,7 @@ use crate::{
     mapped_file::{create_directory, sync_directory, MappedFile},
     properties::{self, Keys},
     queue_files::{force_file_system, QueueFiles},
-    recent_keys::RecentKeys,
+    recent_keys::{topic_hash, RecentKeys},
     record::{self, Crc, Message, Pattern, TOPIC_MAX},
     recover,
     unique_key::UniqueKeys,
@@ -35,12 +36,20 @@ pub struct Config {
     pub consume_queue: PathBuf,
     pub log_file_size: u64,
     pub queue_file_size: u64,
+    pub batch_queue_file_size: u64,
     pub store_host: Vec<u8>,
     pub max_message_size: usize,
     pub region: String,
     pub trace_on: bool,
     pub cluster: String,
     pub append_crc_property: bool,
+}
+
+impl Config {
+    /// The files of batch queues, which lie beside the others.
+    pub fn batch_files(&self) -> QueueFiles {
+        QueueFiles::batch(self.consume_queue.with_file_name("batchconsumequeue"), self.batch_queue_file_size)
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -54,6 +63,7 @@ pub enum Phase {
 pub struct State {
     pub log: CommitLog,
     pub queues: Queues,
+    pub batch_queues: BatchQueues,
     pub phase: Phase,
     pub writable: bool,
     /// Why an append found no room. Nobody tries again before `set_writable`: to find a disk full takes long.
@@ -133,6 +143,25 @@ impl State {
         if body.is_empty() {
             return value("body is empty");
         }
+        let Some(slot) = self.queues.slot_or_new(common.topic, common.queue_id) else {
+            return value("topic can't name a directory");
+        };
+        let queue_offset = self.queues.queue(slot).map_or(0, |queue| queue.next);
+        let topic_hash = self.queues.queue(slot).map_or(0, |queue| queue.topic_hash);
+        let (position, end) = self.write_batch(common, body, queue_offset, topic_hash)?;
+        let watched = self.queues.push(slot, &self.batch);
+        self.queues.relieve(slot);
+        Ok(Appended { position, end, queue_offset, watched })
+    }
+
+    /// Write the records of a client batch, whose entries are in `batch` then: their position, and where they end.
+    fn write_batch(
+        &mut self,
+        common: &Message<'_>,
+        body: &[u8],
+        queue_offset: u64,
+        topic_hash: i32,
+    ) -> Result<(u64, u64)> {
         let pattern = Pattern::new(common);
         let mut size = 0;
         for inner in record::batch(body) {
@@ -140,11 +169,6 @@ impl State {
             check_properties_size(pattern.properties_size(&inner))?;
             size += pattern.size(&inner);
         }
-        let Some(slot) = self.queues.slot_or_new(common.topic, common.queue_id) else {
-            return value("topic can't name a directory");
-        };
-        let queue_offset = self.queues.queue(slot).map_or(0, |queue| queue.next);
-        let topic_hash = self.queues.queue(slot).map_or(0, |queue| queue.topic_hash);
         let (batch, recent_keys) = (&mut self.batch, &mut self.recent_keys);
         batch.clear();
         let position = self.log.append(size, |mut out, mut position| {
@@ -162,10 +186,71 @@ impl State {
             }
         });
         let position = self.noting_full(position)?;
-        let watched = self.queues.push(slot, &self.batch);
-        self.queues.relieve(slot);
         self.note_appended(self.batch.len() as u64, size, common.store_timestamp);
-        Ok(Appended { position, end: position + size as u64, queue_offset, watched })
+        Ok((position, position + size as u64))
+    }
+
+    /// Append one record to a batch queue. An inner batch says in its properties how many messages it is, and is told there
+    /// which offset the first of them has.
+    pub fn append_unit(&mut self, message: &Message<'_>, properties: &[u8]) -> Result<Appended> {
+        self.appendable()?;
+        let Some(queue) = self.batch_queues.queue_or_new(message.topic, message.queue_id) else {
+            return value("topic can't name a directory");
+        };
+        let queue_offset = if message.is_queued() { queue.view.next } else { 0 };
+        let (mut count, mut base) = (1, String::new());
+        if message.sys_flag & record::INNER_BATCH == record::INNER_BATCH {
+            base = format!("INNER_BASE\x01{queue_offset}\x02");
+            let told = [properties, base.as_bytes()].concat();
+            count = match properties::inner_batch(&told) {
+                Some((_, count)) if properties.last() == Some(&properties::VALUE_END) => count,
+                _ => return value("properties have no INNER_NUM from 1 to 32767, or don't end with a separator"),
+            };
+        }
+        let pieces = [properties, base.as_bytes()];
+        let message = Message { properties: &pieces, ..*message };
+        check_properties_size(message.properties_size())?;
+        let size = message.size();
+        let position = self.log.append(size, |out, position| message.encode(out, queue_offset as i64, position));
+        let position = self.noting_full(position)?;
+        let end = position + size as u64;
+        self.note_appended(count as u64, size, message.store_timestamp);
+        let keys = properties::keys(properties);
+        if message.sys_flag & record::TRANSACTION != record::TRANSACTION_ROLLBACK {
+            self.recent_keys.note(topic_hash(message.topic), &keys, position, end, message.store_timestamp);
+        }
+        let mut watched = false;
+        if message.is_queued() {
+            let entry = Entry { position: position as i64, size: size as i32, tags: properties::tags_code(keys.tags) };
+            watched = self.push_unit(&message, Unit::new(entry, message.store_timestamp, queue_offset, count));
+        }
+        Ok(Appended { position, end, queue_offset, watched })
+    }
+
+    /// Append the messages of a client batch to a batch queue, each by itself.
+    pub fn append_units(&mut self, common: &Message<'_>, body: &[u8]) -> Result<Appended> {
+        self.appendable()?;
+        if body.is_empty() {
+            return value("body is empty");
+        }
+        let Some(queue) = self.batch_queues.queue_or_new(common.topic, common.queue_id) else {
+            return value("topic can't name a directory");
+        };
+        let queue_offset = queue.view.next;
+        let (position, end) = self.write_batch(common, body, queue_offset, topic_hash(common.topic))?;
+        let mut watched = false;
+        for (number, entry) in std::mem::take(&mut self.batch).into_iter().enumerate() {
+            self.batch.push(entry);
+            let unit = Unit::new(entry, common.store_timestamp, queue_offset + number as u64, 1);
+            watched |= self.push_unit(common, unit);
+        }
+        Ok(Appended { position, end, queue_offset, watched })
+    }
+
+    fn push_unit(&mut self, message: &Message<'_>, unit: Unit) -> bool {
+        let Some(queue) = self.batch_queues.queue_or_new(message.topic, message.queue_id) else { return false };
+        queue.push(&unit);
+        std::mem::take(&mut queue.watched)
     }
 
     fn note_appended(&mut self, messages: u64, bytes: usize, timestamp: i64) {
@@ -199,10 +284,11 @@ impl Shared {
         create_directory(&config.consume_queue)?;
         crate::commit_log::list(&config.commit_log, config.log_file_size)?;
         let queue_root = File::open(&config.consume_queue).at("open", &config.consume_queue)?;
-        let files = QueueFiles { root: config.consume_queue.clone(), file_size: config.queue_file_size };
+        let files = QueueFiles::simple(config.consume_queue.clone(), config.queue_file_size);
         let state = State {
             log: CommitLog::new(config.commit_log.clone(), config.log_file_size),
             queues: Queues::new(files),
+            batch_queues: BatchQueues::new(config.batch_files()),
             phase: Phase::Opened,
             writable: true,
             full: None,
@@ -245,14 +331,38 @@ impl Shared {
 
     pub fn set_ordinary(&self, topic: &str, write_queues: i32, multi_tag: bool) -> Result<()> {
         check_message(topic, 0, b"", &self.config.store_host)?;
+        if self.state().batch_queues.has_topic(topic.as_bytes()) {
+            return store(format!("the topic {topic} has batch queues, so none of its sends is ordinary"));
+        }
         self.state().queues.set_ordinary(topic, Some(Ordinary { write_queues, multi_tag }));
+        Ok(())
+    }
+
+    /// Let `topic` have batch queues, by a directory that tells the next recovery.
+    pub fn set_batch(&self, topic: &str) -> Result<()> {
+        check_message(topic, 0, b"", &self.config.store_host)?;
+        let state = self.state();
+        if state.queues.has_queues(topic.as_bytes()) {
+            return store(format!("the topic {topic} has simple queues already, and can't have batch queues"));
+        }
+        if state.batch_queues.has_topic(topic.as_bytes()) {
+            return Ok(());
+        }
+        let directory = state.batch_queues.files.root.join(topic);
+        drop(state);
+        create_directory(&directory)?;
+        self.state().batch_queues.add_topic(topic.as_bytes());
         Ok(())
     }
 
     pub fn watch(&self, topic: &str, queue_id: i32) -> Result<()> {
         check_message(topic, queue_id, b"", &self.config.store_host)?;
         let mut state = self.state();
-        if let Some(queue) =
+        if state.batch_queues.has_topic(topic.as_bytes()) {
+            if let Some(queue) = state.batch_queues.queue_or_new(topic.as_bytes(), queue_id) {
+                queue.watched = true;
+            }
+        } else if let Some(queue) =
             state.queues.slot_or_new(topic.as_bytes(), queue_id).and_then(|slot| state.queues.queue_mut(slot))
         {
             queue.watched = true;
@@ -270,6 +380,7 @@ impl Shared {
         state.log.adopt(recovered.files, recovered.flushed, recovered.end);
         let known = std::mem::replace(&mut state.queues, recovered.queues);
         state.queues.inherit(known);
+        state.batch_queues = recovered.batch_queues;
         state.last_timestamp = recovered.last_timestamp;
         state.phase = Phase::Recovered;
         Ok((recovered.end, recovered.records))
@@ -311,6 +422,7 @@ impl Shared {
                 return Err(error);
             }
         }
+        self.flush_batch_queues(force)?;
         if force {
             let forcing = self.state().queues.take_unforced();
             if forcing.len() > FORCED_APART_MAX {
@@ -330,6 +442,26 @@ impl Shared {
         }
         self.state().queues.age();
         Ok(boundary)
+    }
+
+    fn flush_batch_queues(&self, force: bool) -> Result<()> {
+        let _io = lock(&self.queue_io);
+        let (files, jobs) = {
+            let mut state = self.state();
+            (Arc::clone(&state.batch_queues.files), state.batch_queues.jobs())
+        };
+        for job in &jobs {
+            job.write(&files)?;
+            self.state().batch_queues.done(job);
+        }
+        if force {
+            let forcing = self.state().batch_queues.take_unforced();
+            if let Err(error) = files.force(&forcing) {
+                self.state().batch_queues.put_back_unforced(&forcing);
+                return Err(error.of_sync());
+            }
+        }
+        Ok(())
     }
 
     fn write_jobs(&self, files: &QueueFiles, jobs: &[Job]) -> Result<()> {
@@ -433,6 +565,13 @@ impl Shared {
                 files.delete_below(&topic, id, min)?;
             }
         }
+        let _io = lock(&self.queue_io);
+        let views = self.state().batch_queues.views();
+        for view in &views {
+            let (begin, min) = view.beginning_at(min)?;
+            self.state().batch_queues.raise_min(view, begin, min);
+            view.delete_files_below(begin)?;
+        }
         Ok(paths)
     }
 
@@ -440,8 +579,10 @@ impl Shared {
         if usable_name(topic.as_bytes()).is_none() {
             return value("topic can't name a directory");
         }
-        self.state().queues.forget(topic);
-        Ok(())
+        let mut state = self.state();
+        state.queues.forget(topic);
+        // Of these there are few.
+        state.batch_queues.delete(topic)
     }
 
     pub fn delete_queues(&self, topic: &str) -> Result<()> {
@@ -480,6 +621,13 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 fn check(config: &Config) -> Result<()> {
     if !(1024..=i32::MAX as u64).contains(&config.log_file_size) {
         return value(format!("log_file_size {} is not within 1024 … {}", config.log_file_size, i32::MAX));
+    }
+    if config.batch_queue_file_size == 0
+        || config.batch_queue_file_size % batch_queue::UNIT as u64 != 0
+        || config.batch_queue_file_size > 1 << 40
+    {
+        let (size, unit) = (config.batch_queue_file_size, batch_queue::UNIT);
+        return value(format!("batch_queue_file_size {size} is not a multiple of {unit} within bounds"));
     }
     if config.queue_file_size == 0 || config.queue_file_size % UNIT as u64 != 0 || config.queue_file_size > 1 << 40 {
         return value(format!("queue_file_size {} is not a multiple of {UNIT} within bounds", config.queue_file_size));

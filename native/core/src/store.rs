@@ -16,10 +16,10 @@ use pyo3::{
 
 use crate::{
     check::{told, Told},
-    error::{Error, Result},
+    error::{value, Error, Result},
     get::{self, Got, Request, Run},
     pull,
-    record::{Crc, Message},
+    record::{self, Crc, Message},
     scrub,
     send::Fixed,
     state::{check_message, check_properties_size, Appended, Config, Shared},
@@ -51,7 +51,7 @@ impl std::ops::Deref for Open {
 #[pymethods]
 impl Store {
     #[new]
-    #[pyo3(signature = (commit_log, consume_queue, *, log_file_size, queue_file_size, store_host, max_message_size, region, trace_on, cluster, append_crc_property = false))]
+    #[pyo3(signature = (commit_log, consume_queue, *, log_file_size, queue_file_size, store_host, max_message_size, region, trace_on, cluster, append_crc_property = false, batch_queue_file_size = 13_800_000))]
     #[allow(clippy::too_many_arguments)]
     fn new(
         commit_log: PathBuf,
@@ -64,6 +64,7 @@ impl Store {
         trace_on: bool,
         cluster: String,
         append_crc_property: bool,
+        batch_queue_file_size: u64,
     ) -> Result<Self> {
         let max_message_size = max_message_size.min(i32::MAX as usize);
         let config = Config {
@@ -71,6 +72,7 @@ impl Store {
             consume_queue,
             log_file_size,
             queue_file_size,
+            batch_queue_file_size,
             store_host,
             max_message_size,
             region,
@@ -108,6 +110,10 @@ impl Store {
 
     fn set_ordinary(&self, topic: &str, write_queues: i32, multi_tag: bool) -> Result<()> {
         self.shared.set_ordinary(topic, write_queues, multi_tag)
+    }
+
+    fn set_batch(&self, py: Python<'_>, topic: &str) -> Result<()> {
+        py.detach(|| self.shared.set_batch(topic))
     }
 
     fn clear_ordinary(&self, topic: &str) {
@@ -151,8 +157,15 @@ impl Store {
             crc_property: self.shared.config.append_crc_property,
         };
         check_properties_size(message.properties_size())?;
-        let keys = crate::properties::keys(properties);
-        let Appended { position, end, queue_offset, watched } = self.shared.state().append(None, &message, &keys)?;
+        let mut state = self.shared.state();
+        let appended = if state.batch_queues.has_topic(topic.as_bytes()) {
+            state.append_unit(&message, properties)
+        } else if sys_flag & record::INNER_BATCH == record::INNER_BATCH {
+            return value(format!("an inner batch, but the topic {topic} has no batch queues"));
+        } else {
+            state.append(None, &message, &crate::properties::keys(properties))
+        };
+        let Appended { position, end, queue_offset, watched } = appended?;
         Ok((position, end - position, queue_offset, watched))
     }
 
@@ -186,7 +199,12 @@ impl Store {
             crc_property: self.shared.config.append_crc_property,
         };
         let mut state = self.shared.state();
-        let Appended { end, queue_offset, watched, .. } = state.append_batch(&common, body)?;
+        let appended = if state.batch_queues.has_topic(topic.as_bytes()) {
+            state.append_units(&common, body)
+        } else {
+            state.append_batch(&common, body)
+        };
+        let Appended { end, queue_offset, watched, .. } = appended?;
         let positions = state.batch.iter().map(|entry| entry.position as u64).collect();
         Ok((positions, end, queue_offset, watched))
     }
@@ -251,9 +269,10 @@ impl Store {
     }
 
     #[getter]
-    fn lowest_position(&self) -> u64 {
+    fn lowest_position(&self) -> Result<u64> {
         let state = self.shared.state();
-        state.queues.lowest_position().unwrap_or(state.log.max())
+        let lowest = state.queues.lowest_position().into_iter().chain(state.batch_queues.lowest_position()?).min();
+        Ok(lowest.unwrap_or(state.log.max()))
     }
 
     fn scrub(&self, py: Python<'_>, position: u64, bytes_max: u64) -> Result<(u64, Vec<Told>, u64)> {
@@ -264,11 +283,14 @@ impl Store {
 
     fn queues(&self) -> Vec<(String, i32, u64, u64)> {
         let state = self.shared.state();
-        state.queues.iter().map(|queue| (queue.topic.to_string(), queue.id, queue.min, queue.next)).collect()
+        let simple = state.queues.iter().map(|queue| (queue.topic.to_string(), queue.id, queue.min, queue.next));
+        simple.chain(state.batch_queues.bounds()).collect()
     }
 
     fn queue_bounds(&self, topic: &str, queue_id: i32) -> Option<(u64, u64)> {
-        self.shared.state().queues.existing(topic, queue_id).map(|queue| (queue.min, queue.next))
+        let state = self.shared.state();
+        let simple = state.queues.existing(topic, queue_id).map(|queue| (queue.min, queue.next));
+        simple.or_else(|| state.batch_queues.existing(topic, queue_id).map(|view| (view.min, view.next)))
     }
 
     fn forget_queues(&self, topic: &str) -> Result<()> {

@@ -55,7 +55,7 @@ pub fn count(shared: &Shared, from: u64, to: u64) -> Result<BTreeMap<Arc<str>, u
 
 /// Let the queues of a topic begin with their first message at or above `position`.
 pub fn raise_min(shared: &Shared, topic: &str, position: u64) {
-    let slots = shared.state().queues.topic(topic.as_bytes()).map(Topic::slots).unwrap_or_default();
+    let slots: Vec<_> = shared.state().queues.topic(topic.as_bytes()).into_iter().flat_map(Topic::slots).collect();
     for slot in slots {
         let mut state = shared.state();
         if state.queues.queue(slot).is_some_and(|queue| &*queue.topic == topic) {

@@ -30,7 +30,7 @@ PAGE_MAX = 2000
 
 _ATTRIBUTES: dict[str, frozenset[str] | None] = {
     "message.type": frozenset({"UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED"}),
-    "queue.type": frozenset({"SimpleCQ"}),
+    "queue.type": frozenset({"SimpleCQ", "BatchCQ"}),
     "cleanup.policy": frozenset({"DELETE"}),
     "reserve.time": None,
 }
@@ -70,19 +70,19 @@ class AdminHandlers:
             remark = f"topicFilterType {header.topic_filter_type!r} is neither SINGLE_TAG nor MULTI_TAG"
             raise Refusal(ResponseCode.INVALID_PARAMETER, remark)
         held = self._topics.get(header.topic)
-        attributes = _changed_attributes(held.attributes if held else {}, header.attributes or "")
-        saved = self._topics.put(
-            TopicConfig(
-                topic_name=header.topic,
-                read_queue_nums=header.read_queue_nums,
-                write_queue_nums=header.write_queue_nums,
-                perm=header.perm,
-                topic_filter_type=header.topic_filter_type,
-                topic_sys_flag=header.topic_sys_flag or 0,
-                order=header.order,
-                attributes=attributes,
-            )
+        config = TopicConfig(
+            topic_name=header.topic,
+            read_queue_nums=header.read_queue_nums,
+            write_queue_nums=header.write_queue_nums,
+            perm=header.perm,
+            topic_filter_type=header.topic_filter_type,
+            topic_sys_flag=header.topic_sys_flag or 0,
+            order=header.order,
+            attributes=_changed_attributes(held.attributes if held else {}, header.attributes or ""),
         )
+        if held is not None and config.has_batch_queues != held.has_batch_queues:
+            raise Refusal(ResponseCode.INVALID_PARAMETER, f"queue.type of the topic {header.topic} can't be changed")
+        saved = self._topics.put(config)
         if saved is not None:
             await saved
         return codec.reply(request)

@@ -34,6 +34,9 @@ BYTES_MAX = 8 << 20
 
 SUSPEND_SECONDS_MAX = 60.0
 
+MASTER_ID = 0
+"""Where to pull next: there are no slaves, so whatever a group is configured with, clients have to come here."""
+
 _CODES = {
     GetStatus.NO_MATCHED_MESSAGE.value: ResponseCode.PULL_RETRY_IMMEDIATELY,
     GetStatus.MESSAGE_WAS_REMOVING.value: ResponseCode.PULL_RETRY_IMMEDIATELY,
@@ -53,7 +56,6 @@ class _Wanted(msgspec.Struct):
     """A pull that passed its checks."""
 
     header: Pull
-    group: GroupConfig
     tag_codes: tuple[int, ...] | None
     count_max: int
     bytes_max: int
@@ -128,7 +130,6 @@ class PullHandler:
         size = header.max_msg_bytes if header.max_msg_bytes and header.max_msg_bytes > 0 else None
         return _Wanted(
             header,
-            group,
             self._tag_codes(header, group),
             min(count, limits.max_transfer_count_on_message_in_memory),
             min(size or limits.max_transfer_bytes_on_message_in_memory, BYTES_MAX),
@@ -168,7 +169,7 @@ class PullHandler:
             wanted.count_max,
             wanted.bytes_max,
             wanted.tag_codes,
-            (request.serializer, request.opaque, wanted.group.broker_id),
+            (request.serializer, request.opaque, MASTER_ID),
         )
 
     def _found(self, result: GetResult) -> Answer:
@@ -218,7 +219,7 @@ def _response_code(result: GetResult, offset: int) -> ResponseCode:
 
 def _not_found(wanted: _Wanted, request: Command, result: GetResult, code: ResponseCode) -> Command:
     header = PullResponse(
-        suggest_which_broker_id=wanted.group.broker_id,
+        suggest_which_broker_id=MASTER_ID,
         next_begin_offset=0 if result.status in _EMPTY else result.next_offset,
         min_offset=result.min_offset,
         max_offset=result.max_offset,

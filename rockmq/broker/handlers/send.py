@@ -19,6 +19,7 @@ from rockmq.protocol.codec import Command
 from rockmq.protocol.codes import ResponseCode
 from rockmq.protocol.flags import MessageFlag, Permission
 from rockmq.protocol.headers.send import SendMessage, SendResponse
+from rockmq.protocol.message import decode_batch
 from rockmq.remoting.connection import Connection
 from rockmq.remoting.dispatch import Answer, Refusal
 from rockmq.store.message_store import MessageStore, Put
@@ -28,8 +29,12 @@ _NOT_BUILT = {
     properties.TIMER_DELAY_SEC: "timer messages",
     properties.TIMER_DELAY_MS: "timer messages",
     properties.TIMER_DELIVER_MS: "timer messages",
-    properties.INNER_NUM: "inner batches",
+    properties.INNER_MULTI_DISPATCH: "light queues",
 }
+
+
+INNER_MAX = 32_767
+"""Messages of an inner batch: a unit of a batch queue counts them in 16 bits."""
 
 
 class SendHandler:
@@ -113,10 +118,8 @@ class SendHandler:
         if header.sys_flag & (MessageFlag.NEED_UNWRAP | MessageFlag.INNER_BATCH):
             raise Refusal(
                 ResponseCode.MESSAGE_ILLEGAL,
-                f"sysFlag {header.sys_flag:#x} marks an inner batch, a topic of simple queues takes none",
+                f"sysFlag {header.sys_flag:#x} marks an inner batch, which only the broker makes, of a batch",
             )
-        if config.attributes.get("queue.type", "SimpleCQ") != "SimpleCQ":
-            raise Refusal(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, "queues of type BatchCQ are not built yet")
         if not request.body:
             raise Refusal(ResponseCode.MESSAGE_ILLEGAL, "the body is empty")
         size_max = self._options.store.max_message_size
@@ -129,13 +132,15 @@ class SendHandler:
         if config.topic_filter_type == "MULTI_TAG":
             sys_flag |= MessageFlag.MULTI_TAGS
         if header.batch:
-            return self._append_batch(header, request, connection, queue_id, sys_flag)
+            return self._append_batch(config, header, request, connection, queue_id, sys_flag)
         return self._append(header, request, connection, queue_id, sys_flag)
 
     def _append(
         self, header: SendMessage, request: Command, connection: Connection, queue_id: int, sys_flag: int
     ) -> Awaitable[Answer]:
         found = properties.decode((header.properties or "").encode())
+        if properties.INNER_NUM in found:
+            raise Refusal(ResponseCode.MESSAGE_ILLEGAL, f"property {properties.INNER_NUM}, but sysFlag marks no inner batch")
         self._refuse_special(found, sys_flag)
         for key in (properties.POP_CK, properties.CRC32):
             found.pop(key, None)
@@ -169,12 +174,23 @@ class SendHandler:
             raise Refusal(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, "transactional messages are not built yet")
 
     def _append_batch(
-        self, header: SendMessage, request: Command, connection: Connection, queue_id: int, sys_flag: int
+        self,
+        config: TopicConfig,
+        header: SendMessage,
+        request: Command,
+        connection: Connection,
+        queue_id: int,
+        sys_flag: int,
     ) -> Awaitable[Answer]:
         if topics.is_retry(header.topic):
             raise Refusal(ResponseCode.MESSAGE_ILLEGAL, f"retry topics take no batches: {header.topic}")
         if sys_flag & MessageFlag.TRANSACTION:
             raise Refusal(ResponseCode.MESSAGE_ILLEGAL, "a batch can't be transactional")
+        found = properties.decode((header.properties or "").encode())
+        if found.get(properties.DELAY, "0") != "0":
+            raise Refusal(ResponseCode.MESSAGE_ILLEGAL, f"a batch can't be delayed (property {properties.DELAY})")
+        if config.has_batch_queues and properties.UNIQ_KEY in found:
+            return self._append_inner_batch(header, request, connection, queue_id, sys_flag, found)
         positions, put = self._store.append_batch(
             header.topic,
             queue_id,
@@ -185,13 +201,55 @@ class SendHandler:
             reconsume_times=header.reconsume_times or 0,
         )
         msg_ids = ",".join(ids.offset_id(self._store.store_host, position) for position in positions)
-        unique_key = properties.decode((header.properties or "").encode()).get(properties.UNIQ_KEY)
-        return self._stored(request, header.topic, queue_id, put, msg_ids, unique_key)
+        return self._stored(request, header.topic, queue_id, put, msg_ids, found.get(properties.UNIQ_KEY))
+
+    def _append_inner_batch(
+        self,
+        header: SendMessage,
+        request: Command,
+        connection: Connection,
+        queue_id: int,
+        sys_flag: int,
+        found: dict[str, str],
+    ) -> Awaitable[Answer]:
+        """Store a batch as one record, which consumers take apart (SendMessageProcessor.sendBatchMessage)."""
+        count = len(decode_batch(request.body))
+        if count > INNER_MAX:
+            raise Refusal(ResponseCode.MESSAGE_ILLEGAL, f"the batch has {count} messages, the bound is {INNER_MAX}")
+        found.pop(properties.INNER_BASE, None)
+        found |= {properties.INNER_NUM: str(count), properties.CLUSTER: self._options.identity.broker_cluster_name}
+        put = self._store.append(
+            header.topic,
+            queue_id,
+            request.body,
+            properties.encode(found),
+            born_host=connection.peer_host,
+            born_timestamp=header.born_timestamp,
+            flag=header.flag,
+            sys_flag=sys_flag | MessageFlag.NEED_UNWRAP | MessageFlag.INNER_BATCH,
+            reconsume_times=header.reconsume_times or 0,
+        )
+        msg_id, key = ids.offset_id(self._store.store_host, put.position), found[properties.UNIQ_KEY]
+        return self._stored(request, header.topic, queue_id, put, msg_id, key, batch_unique_key=key)
 
     def _stored(
-        self, request: Command, topic: str, queue_id: int, put: Put, msg_id: str, unique_key: str | None
+        self,
+        request: Command,
+        topic: str,
+        queue_id: int,
+        put: Put,
+        msg_id: str,
+        unique_key: str | None,
+        *,
+        batch_unique_key: str | None = None,
     ) -> Awaitable[Answer]:
-        header = SendResponse(msg_id=msg_id, queue_id=queue_id, queue_offset=put.queue_offset, transaction_id=unique_key)
+        header = SendResponse(
+            msg_id=msg_id,
+            queue_id=queue_id,
+            queue_offset=put.queue_offset,
+            transaction_id=unique_key,
+            batch_uniq_id=batch_unique_key,
+        )
 
         def answer(durable: bool) -> Command:
             if durable:

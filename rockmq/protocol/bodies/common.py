@@ -54,6 +54,10 @@ class TopicConfig(Body, kw_only=True):
     order: bool = False
     attributes: dict[str, str] = msgspec.field(default_factory=dict)
 
+    @property
+    def has_batch_queues(self) -> bool:
+        return self.attributes.get("queue.type") == "BatchCQ"
+
 
 class SubscriptionData(Body, kw_only=True):
     """What a consumer wants of a topic (SubscriptionData.java)."""

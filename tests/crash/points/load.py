@@ -16,9 +16,11 @@ from rockmq.store.files import AbortMark
 from tests.support.model import Record, batch
 from tests.unit.core import stores
 
-LOG_FILE, QUEUE_FILE = 8 << 10, 20 * 12
+LOG_FILE, QUEUE_FILE, BATCH_QUEUE_FILE = 8 << 10, 20 * 12, 46 * 7
 INDEX_SLOTS, INDEX_ENTRIES = 7, 40
-TOPICS, QUEUES = ("orders", "T" * 130), 2
+BATCH_TOPIC = "batches"
+"""Has batch queues. Its messages are no inner batches, so that all that holds of other queues holds of these."""
+TOPICS, QUEUES = ("orders", "T" * 130, BATCH_TOPIC), 2
 OPERATIONS = 45
 FIRST_TIME = 1_700_000_000_000
 
@@ -26,7 +28,8 @@ Tell = Callable[..., None]
 
 
 def opened(root: Path) -> _core.Store:
-    return stores.opened(root, log_file_size=LOG_FILE, queue_file_size=QUEUE_FILE)
+    sizes = {"log_file_size": LOG_FILE, "queue_file_size": QUEUE_FILE, "batch_queue_file_size": BATCH_QUEUE_FILE}
+    return stores.opened(root, **sizes)
 
 
 def index_of(store: _core.Store, root: Path, trusted_until: int | None) -> _core.Index:
@@ -56,6 +59,7 @@ def start(root: Path) -> Started:
     begin = recovery.start(store.files(), checkpoint, was_killed=abort.was_there, now=1 << 62)
     end, seen = store.recover(begin, True)
     store.flush()
+    store.set_batch(BATCH_TOPIC)
     index = index_of(store, root, checkpoint.index if abort.was_there else None)
     abort.set()
     return Started(store, index, abort, checkpoint, begin, end, seen)

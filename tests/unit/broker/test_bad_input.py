@@ -81,6 +81,7 @@ async def test_frame_that_cannot_be_trusted_closes_its_connection_only(
     bad.close()
 
 
+BATCH = encode_batch([(0, b"one", b""), (0, b"two", b"")])
 REFUSED = {
     "missing topic": (send_fields(b=None), b"x", ResponseCode.INVALID_PARAMETER, "`b`"),
     "missing queue id": (send_fields(e=None), b"x", ResponseCode.INVALID_PARAMETER, "`e`"),
@@ -112,11 +113,25 @@ REFUSED = {
         str(BODY_MAX),
     ),
     "unknown template topic": (send_fields(b="NEW", c="NOTHING"), b"x", ResponseCode.TOPIC_NOT_EXIST, "NOTHING"),
-    "inner batch flag": (send_fields(f="128"), b"x", ResponseCode.MESSAGE_ILLEGAL, "inner batch"),
+    "inner batch flag": (send_fields(f="192"), b"x", ResponseCode.MESSAGE_ILLEGAL, "inner batch"),
+    "inner batch without its flag": (
+        send_fields(i="INNER_NUM\x012\x02"),
+        b"x",
+        ResponseCode.MESSAGE_ILLEGAL,
+        "INNER_NUM",
+    ),
+    "transactional batch": (send_fields(m="true", f="4"), BATCH, ResponseCode.MESSAGE_ILLEGAL, "transactional"),
+    "delayed batch": (send_fields(m="true", i="DELAY\x013\x02"), BATCH, ResponseCode.MESSAGE_ILLEGAL, "DELAY"),
+    "message for light queues": (
+        send_fields(i="INNER_MULTI_DISPATCH\x01%LMQ%a\x02"),
+        b"x",
+        ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
+        "light queues",
+    ),
     "delayed message": (send_fields(i="DELAY\x013\x02"), b"x", ResponseCode.REQUEST_CODE_NOT_SUPPORTED, "not built"),
     "batch cut off": (
         send_fields(m="true"),
-        encode_batch([(0, b"one", b""), (0, b"two", b"")])[:-3],
+        BATCH[:-3],
         ResponseCode.INVALID_PARAMETER,
         "batch",
     ),
@@ -139,6 +154,15 @@ async def test_bad_send_is_refused_with_field_and_bound(broker: Broker, case: st
     assert names in str(header["remark"])
     assert await stored(client) == 0
     assert (await client.ask(request(V2, send_fields(), b"good")))["code"] == ResponseCode.SUCCESS, "the connection lives"
+    client.close()
+
+
+async def test_a_retry_topic_takes_no_batch(broker: Broker) -> None:
+    """Row 2.5."""
+    client = await RawClient.connect(broker.address)
+    await create_topic(client, "%RETRY%g")
+    header = await client.ask(request(V2, send_fields(b="%RETRY%g", e="0", m="true"), BATCH))
+    assert (header["code"], "%RETRY%g" in str(header["remark"])) == (ResponseCode.MESSAGE_ILLEGAL, True)
     client.close()
 
 

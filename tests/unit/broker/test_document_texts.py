@@ -12,8 +12,7 @@ from rockmq.broker.offsets import ConsumerOffsets
 from rockmq.broker.topics import TopicTable
 from rockmq.protocol import codec
 from rockmq.protocol.bodies.common import TopicConfig
-from rockmq.protocol.codes import RequestCode, ResponseCode
-from rockmq.protocol.headers.send import SendMessageV2
+from rockmq.protocol.codes import RequestCode
 from rockmq.remoting.client import RemotingClient
 from tests.golden.stored import MANIFEST, QUEUES, STORE
 from tests.support.clock import FakeClock
@@ -132,28 +131,6 @@ async def test_offsets_are_saved_on_their_interval(tmp_path: Path, remote: Remot
         async with asyncio.timeout(10):
             while not document.exists() or '"BenchmarkTest@g":{"2":3}' not in document.read_text():
                 await asyncio.sleep(0.01)
-
-
-async def test_a_topic_of_other_queues_takes_no_messages(tmp_path: Path, remote: RemotingClient) -> None:
-    """Row 1.5: `queue.type`."""
-    (tmp_path / "config").mkdir()
-    topic = {"topicName": "B", "attributes": {"queue.type": "BatchCQ"}}
-    (tmp_path / "config" / "topics.json").write_text(json.dumps({"topicConfigTable": {"B": topic}}))
-    header = SendMessageV2(
-        producer_group="g",
-        topic="B",
-        default_topic="TBW102",
-        default_topic_queue_nums=4,
-        queue_id=0,
-        sys_flag=0,
-        born_timestamp=0,
-        flag=0,
-    )
-    async with running(tmp_path) as broker:
-        answer = await remote.invoke(broker.address, codec.request(RequestCode.SEND_MESSAGE_V2, header, b"x"), 5)
-    assert answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
-    assert "BatchCQ" in (answer.remark or "")
-    assert not (tmp_path / "consumequeue" / "B").exists()
 
 
 @pytest.mark.parametrize("name", ["topics.json", "subscriptionGroup.json", "consumerOffset.json"])

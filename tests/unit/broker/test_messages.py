@@ -276,7 +276,6 @@ async def test_files_of_what_is_not_built_stay_as_they_are(tmp_path: Path, remot
         *(f"config/{name}.json" for name in NOT_BUILT),
         *(f"config/{name}" for name in ("delayOffset.json.bak", "timercheck", "timermetrics", "transactionMetrics")),
         "abort.bak",
-        "batchconsumequeue/B/0/00000000000000000000",
         "consumequeue_ext/T/0/00000000000000000000",
         "timerwheel",
         "timerlog/00000000000000000000",

@@ -22,6 +22,7 @@ def opened(
     max_message_size: int = 1 << 16,
     region: str = "Here",
     append_crc_property: bool = False,
+    batch_queue_file_size: int = 46 * 100,
 ) -> Store:
     return Store(
         str(path / "commitlog"),
@@ -34,6 +35,7 @@ def opened(
         trace_on=True,
         cluster="Main",
         append_crc_property=append_crc_property,
+        batch_queue_file_size=batch_queue_file_size,
     )
 
 

@@ -322,6 +322,35 @@ def test_entries_that_are_there_keep_their_tags_code(tmp_path: Path) -> None:
     assert file.read_bytes()[12:40] == struct.pack(">q", 1_700_000_000_000) + expected
 
 
+@pytest.mark.parametrize("start_file", [0, -1])
+def test_entries_of_light_queues_are_made_again(tmp_path: Path, start_file: int) -> None:
+    """Row 2.5: a store of Apache's with enableLmq, whose records say which other queues they are in."""
+    store, log = opened(tmp_path / "a"), Log(FILE)
+    store.recover(0, True)
+    wrong = b"INNER_MULTI_DISPATCH\x01%LMQ%a,%LMQ%../b\x02INNER_MULTI_QUEUE_OFFSET\x017\x02"
+    for number in range(40):
+        both = b"INNER_MULTI_DISPATCH\x01%%LMQ%%a,%%LMQ%%b\x02INNER_MULTI_QUEUE_OFFSET\x01%d,%d\x02" % (number, number)
+        stores.append(store, log.append(record(number, topic="T", properties=both))[0])
+        stores.append(store, log.append(record(number, topic="%RETRY%g", properties=both))[0])
+        stores.append(store, log.append(record(number, topic="U", properties=wrong))[0])
+    store.flush_queues(True)
+    path = stores.copied(tmp_path / "a", tmp_path / "b")
+    light = [one for one in log.records if one.topic == "T"]
+    for name in "ab":
+        (path / "consumequeue" / f"%LMQ%{name}" / "0").mkdir(parents=True)
+        entries = b"".join(one.entry for one in light).ljust(QUEUE_FILE * 6, b"\0")
+        for base in range(0, len(entries), QUEUE_FILE):
+            file = path / "consumequeue" / f"%LMQ%{name}" / "0" / f"{base:020}"
+            file.write_bytes(entries[base : base + QUEUE_FILE])
+    store = opened(path)
+    store.recover(store.files()[start_file][0], True)
+    assert sorted(topic for topic, *_ in store.queues() if "LMQ" in topic) == ["%LMQ%a", "%LMQ%b"]
+    for name in "ab":
+        assert store.queue_bounds(f"%LMQ%{name}", 0) == (0, 40)
+        got = store.get(f"%LMQ%{name}", 0, 0, 100, 1 << 30, log.end, None)
+        assert stores.joined(got[5]) == b"".join(one.encode() for one in light)
+
+
 def test_a_lost_queue_over_retention_begins_with_blanks(tmp_path: Path) -> None:
     """Pitfalls 9.6 and 9.19: a queue's minimum comes from the log, and pre-blank entries count for nothing."""
     log = written(tmp_path / "a", 120, flushed=120)

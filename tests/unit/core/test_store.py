@@ -214,6 +214,43 @@ def test_no_more_than_800_entries_are_looked_at(tmp_path: Path) -> None:
         assert store.get("T", 0, 0, 1000, 1 << 20, 1 << 40, wanted)[:5] == (model.FOUND, 1000, 0, 2000, 1)
 
 
+def test_a_queue_file_that_is_gone_sends_readers_to_the_next(tmp_path: Path) -> None:
+    """Row 5.1: OFFSET_FOUND_NULL."""
+    store = stores.fresh(tmp_path, queue_file_size=20 * 10)
+    for number in range(25):
+        stores.append(store, record(number))
+    store.close()
+    store = stores.opened(tmp_path, queue_file_size=20 * 10)
+    store.recover(0, True)
+    (tmp_path / "consumequeue" / "T" / "0" / f"{200:020}").unlink()
+    assert store.get("T", 0, 13, 32, 1 << 20, 1 << 40, None)[:5] == (model.FOUND_NULL, 20, 0, 25, 0)
+    assert store.get("T", 0, 7, 32, 1 << 20, 1 << 40, None)[:5] == (model.FOUND, 10, 0, 25, 3)
+    assert store.get("T", 0, 20, 32, 1 << 20, 1 << 40, None)[:5] == (model.FOUND, 25, 0, 25, 5)
+
+
+def test_an_extension_address_is_no_tags_code(tmp_path: Path) -> None:
+    """Row 3.2: what Apache wrote with enableConsumeQueueExt is read, and whoever wants tags looks at them himself."""
+    store = stores.fresh(tmp_path)
+    for number in range(3):
+        stores.append(store, record(number, properties=b"TAGS\x01A\x02"))
+    store.close()
+    file = tmp_path / "consumequeue" / "T" / "0" / f"{0:020}"
+    data = bytearray(file.read_bytes())
+    data[32:40] = struct.pack(">q", -(2**63) + 48)
+    data[52:60] = struct.pack(">q", -(2**31) - 1)
+    file.write_bytes(data)
+    extension = tmp_path / "consumequeue_ext" / "T" / "0" / f"{0:020}"
+    extension.parent.mkdir(parents=True)
+    extension.write_bytes(bytes(48))
+    store = stores.opened(tmp_path)
+    store.recover(0, True)
+    assert file.read_bytes() == data
+    assert store.get("T", 0, 0, 32, 1 << 20, 1 << 40, None)[:5] == (model.FOUND, 3, 0, 3, 3)
+    assert store.get("T", 0, 0, 32, 1 << 20, 1 << 40, [model.java_hash("A")])[4] == 3
+    got = store.get("T", 0, 0, 32, 1 << 20, 1 << 40, [model.java_hash("B")])
+    assert [one[4] for one in decode_records(stores.joined(got[5]))] == [1, 2]
+
+
 def test_long_runs_are_slices_of_the_map(tmp_path: Path) -> None:
     store = stores.fresh(tmp_path, log_file_size=1 << 20)
     bodies = [b"a" * 20_000, b"b" * 100, b"c" * 30_000]
@@ -289,6 +326,15 @@ def test_a_malformed_batch_stores_nothing(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="body is empty"):
         append(b"")
     assert (store.max_position, store.appended, store.queues()) == (0, (0, 0), [])
+
+
+def test_total_magic_and_crc_of_a_batched_message_count_for_nothing(tmp_path: Path) -> None:
+    """Row 2.5: clients leave them zero, or not."""
+    store = stores.fresh(tmp_path)
+    body = b"\xff" * 12 + model.batch([(1, b"one", b"")])[12:]
+    store.append_batch("T", 0, body, now=1, born_host=PEER, born_timestamp=1)
+    [one] = decode_records(store.read(0) or b"")
+    assert (one[1], one[3], one[13]) == (zlib.crc32(b"one") & 0x7FFFFFFF, 1, b"one")
 
 
 def test_a_batch_is_in_one_file(tmp_path: Path) -> None:

@@ -285,3 +285,35 @@ def test_scrub_reads_cold_files_and_finds_a_flipped_byte(ours: Path, tmp_path: P
     assert at == 2 * LOG
     assert [(fault[0], Path(fault[1]).name, fault[2]) for fault in found] == [("crc", f"{LOG:020}", 0)]
     store.close()
+
+
+def test_batch_queues_are_left_alone(tmp_path: Path) -> None:
+    store = fresh(tmp_path, log_file_size=LOG, queue_file_size=QUEUE)
+    store.set_batch("B")
+    append(store, Record("B", 0, b"one", b""))
+    append(store, Record("B", 0, b"many", b"INNER_NUM\x013\x02", sys_flag=0xC0))
+    append(store, Record("T", 0, b"x", b""))
+    store.close()
+    before = [file.read_bytes() for file in (tmp_path / "batchconsumequeue").rglob("0*") if file.is_file()]
+    report = checked(tmp_path)
+    assert (report.findings, report.records, report.queues) == ([], 3, 1)
+    assert "the batch queues in batchconsumequeue weren't checked" in report.notes
+    assert repair(layouts.find(tmp_path), silent, cut=False, say=lambda line: None).records == 3
+    assert [file.name for file in (tmp_path / "consumequeue").iterdir()] == ["T"]
+    assert [file.read_bytes() for file in (tmp_path / "batchconsumequeue").rglob("0*") if file.is_file()] == before
+    store = opened(tmp_path, log_file_size=LOG, queue_file_size=QUEUE)
+    store.recover(0, True)
+    assert store.queue_bounds("B", 0) == (0, 4)
+
+
+def test_repair_makes_light_queues_again(tmp_path: Path) -> None:
+    """Row 2.5: those of a store of Apache's with enableLmq."""
+    store = fresh(tmp_path, log_file_size=LOG, queue_file_size=QUEUE)
+    for number in range(3):
+        properties = b"INNER_MULTI_DISPATCH\x01%%LMQ%%a\x02INNER_MULTI_QUEUE_OFFSET\x01%d\x02" % number
+        append(store, Record("T", 0, b"x", properties))
+    store.close()
+    (tmp_path / "consumequeue" / "%LMQ%a" / "0").mkdir(parents=True)
+    assert repair(layouts.find(tmp_path), silent, cut=False, say=lambda line: None).queues == 2
+    light, simple = (tmp_path / "consumequeue" / topic / "0" / f"{0:020}" for topic in ("%LMQ%a", "T"))
+    assert light.read_bytes() == simple.read_bytes()

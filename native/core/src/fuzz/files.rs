@@ -52,6 +52,7 @@ impl Scratch {
             consume_queue: self.0.join("consumequeue"),
             log_file_size: LOG_FILE as u64,
             queue_file_size: QUEUE_FILE as u64,
+            batch_queue_file_size: 46 * 10,
             store_host: vec![10, 0, 0, 1, 0, 0, 42, 159],
             max_message_size: 1 << 16,
             region: "R".to_owned(),
@@ -179,8 +180,8 @@ fn ends_in_zero(log: &[u8], end: u64) -> bool {
 /// A walk for checks goes through a damaged log to its end, and sees all that recovery sees.
 fn walk_through(commit_log: &Path, log: &[u8]) {
     let mut faults = Faults::new();
-    let files = QueueFiles { root: commit_log.with_file_name("consumequeue"), file_size: QUEUE_FILE as u64 };
-    let mut queues = QueueCheck::new(files, commit_log, LOG_FILE as u64, 0);
+    let files = QueueFiles::simple(commit_log.with_file_name("consumequeue"), QUEUE_FILE as u64);
+    let mut queues = QueueCheck::new(files, commit_log, LOG_FILE as u64, 0).unwrap();
     super::within(OVERHEAD, || {
         let mut walk = Walk::new(commit_log.to_owned(), LOG_FILE as u64, WINDOW, true);
         let (mut seen, expected) = (0, end_of(log).1);

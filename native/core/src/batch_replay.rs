@@ -1,0 +1,122 @@
+//! What recovery makes of batch queues: see `recover` for what it does with the others.
+//!
+//! A queue's units lead into the log in order, so a record that isn't behind the one its last unit leads to has its unit.
+//! Units at or behind `start` follow the scan, and those of records that are missing before are looked for further up the log.
+
+use std::path::Path;
+
+use crate::{
+    batch_queue::{BatchQueues, Unit, UNIT},
+    error::{At, Result},
+    mapped_file,
+    queue_files::QueueFiles,
+    record::Record,
+    replay::directories,
+};
+
+/// Units read at a time to find where a queue ends.
+const BLOCK: u64 = 1024;
+
+pub struct BatchReplay {
+    queues: BatchQueues,
+    start: u64,
+    log_min: u64,
+    /// Whether there was a directory for batch queues.
+    has_root: bool,
+    /// Where the log has the first of what queues lack below `start`.
+    pub lost: Option<u64>,
+}
+
+impl BatchReplay {
+    /// Take up the queues on disk, each up to its first unit at or above `start`. The log begins at `log_min`; what is
+    /// below that is looked for no more.
+    pub fn load(files: QueueFiles, start: u64, log_min: u64) -> Result<Self> {
+        let has_root = files.root.is_dir();
+        let mut replay = Self { queues: BatchQueues::new(files), start, log_min, has_root, lost: None };
+        let topics = if has_root { directories(&replay.queues.files.root)? } else { Vec::new() };
+        for (topic, topic_path) in topics {
+            replay.queues.add_topic(topic.as_bytes());
+            for (id, path) in directories(&topic_path)? {
+                let Ok(id) = id.parse::<u32>().map(|id| id as i32) else { continue };
+                if id >= 0 && replay.queues.files.directory(&topic, id) == path {
+                    replay.load_queue(&topic, id, &path)?;
+                }
+            }
+        }
+        Ok(replay)
+    }
+
+    fn load_queue(&mut self, topic: &str, id: i32, path: &Path) -> Result<()> {
+        let bases = self.queues.files.list(path)?;
+        let size = self.queues.files.file_size;
+        // Files behind a gap are what counts, as the newest are there.
+        let first = bases.windows(2).rposition(|pair| pair[0] + size != pair[1]).map_or(0, |gap| gap + 1);
+        let Some(&first_base) = bases.get(first) else { return Ok(()) };
+        let begin = first_base / UNIT as u64;
+        let mut end = begin;
+        for &base in bases[first..].iter().rev() {
+            let used = self.used_units(topic, id, base / UNIT as u64)?;
+            if used > 0 {
+                end = base / UNIT as u64 + used;
+                break;
+            }
+        }
+        let start = self.start;
+        let Some(queue) = self.queues.queue_or_new(topic.as_bytes(), id) else { return Ok(()) };
+        queue.take_up(begin, end, |unit| (unit.entry.position as u64) < start)
+    }
+
+    /// How many units there are from number `begin` on in its file: each has to lead behind the one before it.
+    fn used_units(&self, topic: &str, id: i32, begin: u64) -> Result<u64> {
+        let files = &self.queues.files;
+        let (mut used, mut last) = (0, -1);
+        loop {
+            let wanted = BLOCK.min(files.file_size / UNIT as u64 - used);
+            let path = mapped_file::path(&files.directory(topic, id), begin * UNIT as u64);
+            let bytes = files.read(topic, id, begin + used, wanted).at("read", &path)?;
+            let units = bytes.chunks_exact(UNIT).map_while(Unit::read);
+            let mut found = 0;
+            for unit in units {
+                if unit.entry.position <= last {
+                    break;
+                }
+                last = unit.entry.position;
+                found += 1;
+            }
+            used += found;
+            if found < BLOCK || used == files.file_size / UNIT as u64 {
+                return Ok(used);
+            }
+        }
+    }
+
+    /// Whether a record belongs into a batch queue.
+    pub fn takes(&self, record: &Record<'_>) -> bool {
+        record.is_inner_batch() || self.queues.has_topic(record.topic)
+    }
+
+    pub fn put(&mut self, record: &Record<'_>) -> Result<()> {
+        let Some(unit) = Unit::of(record) else { return Ok(()) };
+        let may_be_lost = self.start > self.log_min && (!self.has_root || self.queues.has_topic(record.topic));
+        let Some(queue) = self.queues.queue_or_new(record.topic, record.queue_id) else { return Ok(()) };
+        let (view, first) = (&queue.view, unit.first as u64);
+        if (unit.entry.position as u64) < view.last_end {
+            return Ok(());
+        }
+        if may_be_lost && first > view.next {
+            let position = view.last_end.max(self.log_min);
+            self.lost = Some(self.lost.map_or(position, |lost| lost.min(position)));
+        } else if first < view.next {
+            // The topic was deleted and has begun again.
+            queue.cut(view.search(|unit| unit.next() <= first)?)?;
+        }
+        queue.push(&unit);
+        Ok(())
+    }
+
+    /// The scan has ended: end the queues where it says, on disk too, and find where they begin.
+    pub fn finish(mut self, log_min: u64) -> Result<BatchQueues> {
+        self.queues.all().filter(|queue| queue.exists).try_for_each(|queue| queue.finish(log_min))?;
+        Ok(self.queues)
+    }
+}

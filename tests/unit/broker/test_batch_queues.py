@@ -1,0 +1,106 @@
+"""Topics with queue.type=BatchCQ: how they come to be, what is sent to them, and what is pulled."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from rockmq.base.errors import ConfigError
+from rockmq.broker.server import Broker
+from rockmq.protocol import codec, properties
+from rockmq.protocol.codec import Command
+from rockmq.protocol.codes import RequestCode, ResponseCode
+from rockmq.protocol.headers.admin import CreateTopic, DeleteTopic
+from rockmq.protocol.message import decode_stored, encode_batch
+from rockmq.remoting.client import RemotingClient
+from tests.unit.broker.conftest import running
+from tests.unit.broker.test_messages import pull_request, send_request, sent
+
+
+def create(attributes: str = "+queue.type=BatchCQ") -> Command:
+    header = CreateTopic(
+        topic="T", default_topic="TBW102", read_queue_nums=2, write_queue_nums=2, perm=6, attributes=attributes
+    )
+    return codec.request(RequestCode.UPDATE_AND_CREATE_TOPIC, header)
+
+
+def batch(count: int, prefix: str = "b") -> bytes:
+    return encode_batch(
+        (0, f"{prefix}{number}".encode(), properties.encode({"UNIQ_KEY": f"{prefix}{number}"})) for number in range(count)
+    )
+
+
+@pytest.mark.parametrize("flush", ["SYNC_FLUSH", "ASYNC_FLUSH"])
+async def test_a_batch_is_stored_as_one_record_and_pulled_as_its_messages(
+    tmp_path: Path, remote: RemotingClient, flush: str
+) -> None:
+    async with running(tmp_path, flushDiskType=flush) as broker:
+        await remote.ask(broker.address, create(), 5)
+        first = await sent(remote, broker, send_request(batch(3), batch=True, UNIQ_KEY="whole"))
+        assert (first.queue_offset, first.batch_uniq_id, first.transaction_id) == (0, "whole", "whole")
+        single = await sent(remote, broker, send_request(b"single", UNIQ_KEY="alone"))
+        assert (single.queue_offset, single.batch_uniq_id) == (3, None)
+        apart = await sent(remote, broker, send_request(batch(2, "c"), batch=True))
+        assert (apart.queue_offset, len(apart.msg_id.split(","))) == (4, 2)
+        last = await sent(remote, broker, send_request(batch(2, "d"), batch=True, UNIQ_KEY="last", INNER_BASE="9"))
+        assert last.queue_offset == 6
+    async with running(tmp_path, flushDiskType=flush) as broker:
+        response = await remote.ask(broker.address, pull_request(1), 5)
+        messages = decode_stored(response.body, check_crc=True)
+        assert response.fields["nextBeginOffset"] == "8"
+        assert [message.queue_offset for message in messages] == list(range(8))
+        assert [message.body for message in messages] == [b"b0", b"b1", b"b2", b"single", b"c0", b"c1", b"d0", b"d1"]
+        assert [message.msg_id for message in messages][:4] == ["b0", "b1", "b2", "alone"]
+        assert messages[0].offset_id == messages[2].offset_id == first.msg_id
+        parked = await remote.invoke(broker.address, pull_request(8, suspend_ms=1), 20)
+        assert parked.code == ResponseCode.PULL_NOT_FOUND
+
+
+async def test_the_type_of_queues_stays(broker: Broker, remote: RemotingClient) -> None:
+    """Apache's attribute is unchangeable too; a topic that is made again may have the other."""
+    await remote.ask(broker.address, create(), 5)
+    for attributes in ("+queue.type=SimpleCQ", "-queue.type"):
+        refused = await remote.invoke(broker.address, create(attributes), 5)
+        assert (refused.code, "queue.type" in (refused.remark or "")) == (ResponseCode.INVALID_PARAMETER, True)
+    await sent(remote, broker, send_request(batch(3), batch=True, UNIQ_KEY="whole"))
+    await remote.ask(broker.address, codec.request(RequestCode.DELETE_TOPIC_IN_BROKER, DeleteTopic(topic="T")), 5)
+    await remote.ask(broker.address, create(""), 5)
+    assert (await sent(remote, broker, send_request(batch(3), batch=True, UNIQ_KEY="whole"))).batch_uniq_id is None
+    messages = decode_stored((await remote.ask(broker.address, pull_request(), 5)).body)
+    assert [(message.queue_offset, message.sys_flag) for message in messages] == [(0, 0), (1, 0), (2, 0)]
+
+
+async def test_too_large_a_batch_is_refused(broker: Broker, remote: RemotingClient) -> None:
+    await remote.ask(broker.address, create(), 5)
+    body = encode_batch((0, b"", b"") for _ in range(32_768))
+    refused = await remote.invoke(broker.address, send_request(body, batch=True, UNIQ_KEY="whole"), 5)
+    assert (refused.code, "32767" in (refused.remark or "")) == (ResponseCode.MESSAGE_ILLEGAL, True)
+    assert (await remote.invoke(broker.address, pull_request(), 5)).code == ResponseCode.PULL_NOT_FOUND
+
+
+async def test_queues_that_contradict_the_document_are_told(
+    tmp_path: Path, remote: RemotingClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Row 1.5: Apache's broker doesn't start then. Ours does where no message is in danger."""
+    async with running(tmp_path) as broker:
+        await remote.ask(broker.address, create(), 5)
+        await sent(remote, broker, send_request(batch(3), batch=True, UNIQ_KEY="whole"))
+    document = tmp_path / "config" / "topics.json"
+    document.write_text(document.read_text().replace("BatchCQ", "SimpleCQ"))
+    async with running(tmp_path) as broker:
+        assert "T has batch queues" in caplog.text
+        assert (await sent(remote, broker, send_request(b"more"))).queue_offset == 3
+        assert len(decode_stored((await remote.ask(broker.address, pull_request(), 5)).body)) == 4
+
+
+async def test_simple_queues_stay_what_they_are(tmp_path: Path, remote: RemotingClient) -> None:
+    """Row 1.5."""
+    async with running(tmp_path) as broker:
+        await sent(remote, broker, send_request(b"x"))
+    document = tmp_path / "config" / "topics.json"
+    topics = json.loads(document.read_text())
+    topics["topicConfigTable"]["T"]["attributes"] = {"queue.type": "BatchCQ"}
+    document.write_text(json.dumps(topics))
+    with pytest.raises(ConfigError, match="T has simple queues already"):
+        async with running(tmp_path):
+            pass

@@ -1,0 +1,116 @@
+"""What a pull is given, and where a group begins (store spec, 5.1 to 5.3)."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from rockmq.broker.server import Broker
+from rockmq.protocol.codec import Command
+from rockmq.protocol.codes import RequestCode, ResponseCode
+from rockmq.protocol.header import decode
+from rockmq.protocol.headers.pull import PullResponse
+from rockmq.protocol.message import decode_stored
+from rockmq.remoting.client import RemotingClient
+from tests.unit.broker.conftest import running
+from tests.unit.broker.test_messages import pull_request, send_request, sent
+
+COMMIT = 1
+
+
+def offset_query(**more: str) -> Command:
+    fields = {"consumerGroup": "consumers", "topic": "T", "queueId": "0"}
+    return Command(RequestCode.QUERY_CONSUMER_OFFSET, 0, fields=fields | more)
+
+
+async def count(remote: RemotingClient, broker: Broker, request: Command) -> int:
+    return len(decode_stored((await remote.ask(broker.address, request, 5)).body))
+
+
+async def test_an_answer_has_as_much_as_was_asked_for(tmp_path: Path, remote: RemotingClient) -> None:
+    """Row 5.1: count, the request's bytes, and the broker's bounds."""
+    async with running(tmp_path, maxTransferCountOnMessageInMemory="20") as broker:
+        for _ in range(30):
+            await sent(remote, broker, send_request(bytes(20_000)))
+        assert await count(remote, broker, pull_request(count=3)) == 3
+        assert await count(remote, broker, pull_request(count=-1)) == 12, "262,144 bytes, as in Apache"
+        for size, messages in (("100", 1), ("70000", 3), (str(8 << 20), 20)):
+            request = pull_request(count=30)
+            request.fields["maxMsgBytes"] = size
+            assert await count(remote, broker, request) == messages
+
+
+async def test_nothing_that_matches_is_asked_again_at_once_and_from_further_on(
+    broker: Broker, remote: RemotingClient
+) -> None:
+    """Row 5.2: PULL_RETRY_IMMEDIATELY, and the fields of every answer."""
+    for _ in range(3):
+        await sent(remote, broker, send_request(b"x", tag="a"))
+    response = await remote.invoke(broker.address, pull_request(1, tags="b"), 5)
+    assert (response.code, response.remark) == (ResponseCode.PULL_RETRY_IMMEDIATELY, "NO_MATCHED_MESSAGE")
+    assert decode(PullResponse, response.fields) == PullResponse(0, 3, 0, 3)
+
+
+@pytest.mark.parametrize("offset", [0, 5])
+async def test_clients_are_sent_to_no_other_broker(tmp_path: Path, remote: RemotingClient, offset: int) -> None:
+    """Row 5.2: suggestWhichBrokerId without slaves to read from, whatever the group's brokerId."""
+    (tmp_path / "config").mkdir()
+    groups = (
+        '{"subscriptionGroupTable":{"consumers":{"groupName":"consumers","brokerId":3,"whichBrokerWhenConsumeSlowly":1}}}'
+    )
+    (tmp_path / "config" / "subscriptionGroup.json").write_text(groups)
+    async with running(tmp_path) as broker:
+        await sent(remote, broker, send_request(b"x"))
+        response = await remote.invoke(broker.address, pull_request(offset), 5)
+        assert response.fields["suggestWhichBrokerId"] == "0"
+
+
+async def test_a_pull_commits_what_its_flag_says(broker: Broker, remote: RemotingClient) -> None:
+    """Row 5.2."""
+    await sent(remote, broker, send_request(b"x"))
+    for flag, offset, expected in ((0, "1", "0"), (COMMIT, "1", "1")):
+        pull = pull_request()
+        pull.fields |= {"sysFlag": str(4 | flag), "commitOffset": offset}
+        await remote.ask(broker.address, pull, 5)
+        assert (await remote.ask(broker.address, offset_query(), 5)).fields["offset"] == expected
+
+
+async def test_a_group_without_an_offset_begins_where_the_queue_does_or_decides_itself(
+    tmp_path: Path, remote: RemotingClient
+) -> None:
+    """Row 5.2: the first offset of a group."""
+    async with running(tmp_path, mappedFileSizeCommitLog="65536", deleteWhen="0") as broker:
+        await sent(remote, broker, send_request(b"x"))
+        assert (await remote.ask(broker.address, offset_query(), 5)).fields["offset"] == "0"
+        undecided = await remote.invoke(broker.address, offset_query(setZeroIfNotFound="false"), 5)
+        assert undecided.code == ResponseCode.QUERY_NOT_FOUND
+        for _ in range(3):
+            await sent(remote, broker, send_request(bytes(50_000)))
+    first = min((tmp_path / "commitlog").iterdir())
+    first.unlink()
+    async with running(tmp_path, mappedFileSizeCommitLog="65536") as broker:
+        old = await remote.invoke(broker.address, offset_query(), 5)
+        assert old.code == ResponseCode.QUERY_NOT_FOUND
+
+
+async def test_without_long_polling_a_pull_waits_for_a_short_time(tmp_path: Path, remote: RemotingClient) -> None:
+    """Row 5.3: the client's time doesn't count then; a message still ends the wait."""
+    async with running(tmp_path, longPollingEnable="false", shortPollingTimeMills="600000") as broker:
+        await sent(remote, broker, send_request(b"old"))
+        waiting = asyncio.create_task(remote.invoke(broker.address, pull_request(1, suspend_ms=1), 20))
+        await asyncio.sleep(0.05)
+        await sent(remote, broker, send_request(b"new"))
+        assert [message.body for message in decode_stored((await asyncio.wait_for(waiting, 5)).body)] == [b"new"]
+    async with running(tmp_path / "none", longPollingEnable="false", shortPollingTimeMills="0") as broker:
+        await sent(remote, broker, send_request(b"old"))
+        response = await asyncio.wait_for(remote.invoke(broker.address, pull_request(1, suspend_ms=600_000), 20), 5)
+        assert response.code == ResponseCode.PULL_NOT_FOUND
+
+
+async def test_filters_that_are_not_built_are_refused(broker: Broker, remote: RemotingClient) -> None:
+    """Row 5.1: SQL92."""
+    await sent(remote, broker, send_request(b"x"))
+    pull = pull_request()
+    pull.fields |= {"expressionType": "SQL92", "subscription": "a > 1"}
+    response = await remote.invoke(broker.address, pull, 5)
+    assert (response.code, "SQL92" in (response.remark or "")) == (ResponseCode.SYSTEM_ERROR, True)
