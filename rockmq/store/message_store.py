@@ -38,6 +38,8 @@ ENTRY_SIZE = 20
 CHECKPOINT_BYTES = 256 << 20
 """Growth of the log after which queues are forced and the checkpoint is saved, whatever the time: what a start after a kill
 has to read, beside what arrives while they are forced."""
+FORCE_PAUSE_PER_COST = 20
+"""How many times as long as queues took to be forced they aren't because of that growth: 400,000 of them take seconds."""
 
 T = TypeVar("T")
 
@@ -88,6 +90,7 @@ class MessageStore:
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="store")
         self._next_force = 0.0
         self._next_force_position = 0
+        self._force_pause_end = 0.0
         self._cramped = False
         self._lock_in_memory = options.lock_log_in_memory
         self.failed = False
@@ -372,11 +375,15 @@ class MessageStore:
                 self._fail(error)
 
     def _write_queues(self) -> None:
-        force = self.core.max_position >= self._next_force_position or self._clock.monotonic() >= self._next_force
+        began = self._clock.monotonic()
+        has_grown = self.core.max_position >= self._next_force_position and began >= self._force_pause_end
+        force = has_grown or began >= self._next_force
         position, stored = self.core.flush_queues(force)
         if force:
+            ended = self._clock.monotonic()
             self.core.flush()  # or the checkpoint would lag by what async flush hasn't forced yet
-            self._next_force = self._clock.monotonic() + self._options.flush_consume_queue_thorough_interval / 1000
+            self._next_force = ended + self._options.flush_consume_queue_thorough_interval / 1000
+            self._force_pause_end = ended + FORCE_PAUSE_PER_COST * (ended - began)
             self._next_force_position = position + CHECKPOINT_BYTES
             self._save_checkpoint(position, stored)
         self._prepare_next_file()

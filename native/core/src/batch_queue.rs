@@ -15,7 +15,6 @@
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
-    fs, io,
     path::Path,
     sync::Arc,
 };
@@ -387,14 +386,9 @@ impl BatchQueues {
         }
     }
 
-    /// Forget the queues of `topic` and delete their files.
-    pub fn delete(&mut self, topic: &str) -> Result<()> {
+    /// Forget the queues of `topic`, whose files are to be deleted next.
+    pub fn forget(&mut self, topic: &str) {
         self.topics.remove(topic.as_bytes());
-        let directory = self.files.root.join(topic);
-        match fs::remove_dir_all(&directory) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error).at("delete", &directory),
-            _ => Ok(()),
-        }
     }
 }
 

@@ -581,8 +581,8 @@ impl Shared {
         }
         let mut state = self.state();
         state.queues.forget(topic);
-        // Of these there are few.
-        state.batch_queues.delete(topic)
+        state.batch_queues.forget(topic);
+        Ok(())
     }
 
     pub fn delete_queues(&self, topic: &str) -> Result<()> {
@@ -592,11 +592,23 @@ impl Shared {
         let removed = {
             // Whoever has begun to write a file of the topic ends that first.
             let _io = lock(&self.queue_io);
-            let directory = self.state().queues.files.root.join(topic);
-            match fs::remove_dir_all(&directory) {
+            let remove = |directory: PathBuf| match fs::remove_dir_all(&directory) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error).at("delete", &directory),
                 _ => Ok(()),
-            }
+            };
+            let (simple, batch) = {
+                let state = self.state();
+                (state.queues.files.root.join(topic), state.batch_queues.files.root.join(topic))
+            };
+            remove(simple).and(remove(batch.clone())).and_then(|()| {
+                // A topic of that name that has batch queues by now is known by its directory.
+                let is_back = self.state().batch_queues.has_topic(topic.as_bytes());
+                if is_back {
+                    create_directory(&batch)
+                } else {
+                    Ok(())
+                }
+            })
         };
         self.state().queues.left(topic);
         removed

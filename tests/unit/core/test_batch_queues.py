@@ -291,6 +291,7 @@ def test_old_files_go_and_the_queue_begins_later(tmp_path: Path) -> None:
 
 def test_a_deleted_topic_begins_anew(tmp_path: Path) -> None:
     store, _ = written(tmp_path / "a", COUNTS)
+    store.forget_queues("B")
     store.delete_queues("B")
     assert not (tmp_path / "a" / "batchconsumequeue" / "B").exists()
     assert store.queue_bounds("B", 0) is None

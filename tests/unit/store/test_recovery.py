@@ -398,6 +398,31 @@ async def test_the_checkpoint_follows_a_log_that_grows(tmp_path: Path, monkeypat
     await store.close()
 
 
+class SlowDisk(FakeClock):
+    """Whatever is between two looks at the time takes a second."""
+
+    def monotonic(self) -> float:
+        self.seconds += 1
+        return self.seconds
+
+
+async def test_queues_that_take_long_arent_forced_for_each_piece_of_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(message_store, "CHECKPOINT_BYTES", FILE)
+    store = make(tmp_path, SlowDisk(), flushIntervalConsumeQueue="10", flushConsumeQueueThoroughInterval="10000000")
+    await store.start()
+    saved = []
+    for _ in range(50):
+        while store.core.max_position < (len(saved) + 1) * FILE:
+            store.append("T", 0, bytes(300), b"", born_host=HOST, born_timestamp=0)
+        store.core.flush()
+        await store._maintain()
+        saved.append(Checkpoint.load(tmp_path / "checkpoint").position or 0)
+    assert 2 < len(set(saved)) < 10
+    await store.close()
+
+
 @pytest.mark.parametrize(
     ("checkpoint", "was_killed", "start"),
     [

@@ -370,7 +370,7 @@ async def test_bytes_of_a_topic_are_bounded_file_by_file(tmp_path: Path, fake_di
         await retention.clean()
         assert store.bounds("U", 0) == (4, 9)
         assert names(tmp_path)[0] == 0, "what waits in a topic of the system is kept"
-        store.delete_queues(system)
+        await store.delete_queues(system)
         await retention.clean()
         assert names(tmp_path) == [3, 4, 5], "nobody keeps anything in the first three"
         hidden = store.bounds("T", 0), store.bounds("T", 1), store.bounds("U", 0)
@@ -406,7 +406,7 @@ async def test_a_deleted_topic_leaves_nothing_to_its_next_life(tmp_path: Path, f
         await retention.clean()
         store._retention.topic_deleted("T")
         retention.topic_deleted("T")
-        store.delete_queues("T")
+        await store.delete_queues("T")
         put_to(store, "T", 5)
         await retention.clean()
         assert store.bounds("T", 0) == (0, 5)
