@@ -57,11 +57,13 @@ struct Files {
     min: Option<(u64, u64)>,
     /// The end of the last trusted entry's record, 0 when it leads to none; None without such an entry.
     last_end: Option<u64>,
+    /// Whether no trusted entry leads to a record, and no run was brought to the queue yet.
+    is_blank: bool,
 }
 
 impl Files {
     /// No files, and nothing of a queue but its name.
-    const NONE: Self = Self { first: 0, next: 0, others: Some(Vec::new()), min: None, last_end: None };
+    const NONE: Self = Self { first: 0, next: 0, others: Some(Vec::new()), min: None, last_end: None, is_blank: true };
 }
 
 pub struct Replay {
@@ -197,12 +199,13 @@ impl Replay {
     /// to believe it could cost a queue what it has: the offsets of a queue have no gaps as long as the log is there, and
     /// begin again at zero.
     fn is_believed(&self, slot: usize, queue: &Queue, run: &Run) -> bool {
-        if !queue.exists || run.start == queue.next || run.start == 0 {
+        // Several in a row don't go wrong alike. Where nothing is known, how many pre-blank entries there are says nothing:
+        // an earlier recovery has made them, and the next one has to find the same.
+        if run.start == queue.next || run.start == 0 || run.entries.len() > UNIT || self.files[slot].is_blank {
             return true;
         }
         if run.start < queue.next {
-            // Several in a row don't go wrong alike.
-            return run.entries.len() > UNIT || self.repaired.as_ref().is_some_and(|slots| slots.contains(&slot));
+            return self.repaired.as_ref().is_some_and(|slots| slots.contains(&slot));
         }
         let position = Entry::read(&run.entries).map_or(0, |first| first.position as u64);
         match self.last_position(queue) {
@@ -269,6 +272,7 @@ impl Replay {
         }
         // What there was of an earlier life of the topic isn't missed.
         self.lost.remove(&slot);
+        self.files[slot].is_blank = false;
         if self.go_on(slot, &run) {
             return Ok(());
         }
@@ -443,9 +447,16 @@ fn look_at(
     };
     let is_trusted = |entry: Entry| !entry.is_real() || (entry.position as u64) < start;
     let mut next = used;
-    if next > first && entry(next - 1).is_some_and(|last| !is_trusted(last)) {
-        next = partition(first, next, |index| entry(index).is_none_or(is_trusted));
-    }
+    let is_blank = loop {
+        if next > first && entry(next - 1).is_some_and(|last| !is_trusted(last)) {
+            next = partition(first, next, |index| entry(index).is_none_or(is_trusted));
+        }
+        // Pre-blank entries behind one that isn't trusted follow the scan as that does, but look trusted to the search.
+        match last_real(files, (topic, id), (first, next)) {
+            Some((index, last)) if !is_trusted(last) => next = index + 1,
+            last => break last.is_none(),
+        }
+    };
     // Where a power cut has left holes among the entries behind `start`, and torn ones, which may lead anywhere, the search
     // may have ended at any of them. A whole entry leads behind the one before it.
     let is_last = |index: u64| {
@@ -471,7 +482,25 @@ fn look_at(
     let min = (min < next).then(|| (min, entry(min).map_or(log_min, |entry| entry.position as u64)));
     let last_end = next.checked_sub(1).filter(|&last| last >= first).and_then(entry);
     let last_end = last_end.map(|last| if last.is_real() { last.end() } else { 0 });
-    Ok(Some(Files { first, next, others, min, last_end }))
+    Ok(Some(Files { first, next, others, min, last_end, is_blank }))
+}
+
+/// The last of the entries first..next that leads to a record, and its index.
+fn last_real(files: &QueueFiles, (topic, id): (&str, i32), (first, next): (u64, u64)) -> Option<(u64, Entry)> {
+    let (mut end, per_file) = (next, files.file_size / UNIT as u64);
+    // The last one, mostly; a queue that was lost may begin with a file of pre-blank entries, which isn't read one by one.
+    let mut count = 1;
+    while end > first {
+        let file_start = (end - 1) - (end - 1) % per_file;
+        let start = first.max(file_start).max(end.saturating_sub(count));
+        let block = files.read(topic, id, start, end - start).unwrap_or_default();
+        let entries = block.chunks_exact(UNIT).filter_map(Entry::read);
+        if let Some((index, last)) = (start..end).zip(entries).filter(|(_, entry)| entry.is_real()).last() {
+            return Some((index, last));
+        }
+        (end, count) = (start, (PENDING_MAX / UNIT) as u64);
+    }
+    None
 }
 
 /// The first of low..high that isn't `before`; those that are come first.

@@ -644,6 +644,50 @@ def test_a_damaged_queue_offset_costs_one_message(
         store.recover(start, True)
 
 
+@pytest.mark.parametrize("blanks", [0, 1, 5, 20])
+@pytest.mark.parametrize("offsets", [[1, 3, None, 8, None, None, 7], [8, None, None, None, None, 8], [3, 1, 2, None, 5]])
+def test_wrong_queue_offsets_are_judged_alike_each_time(tmp_path: Path, offsets: list[int | None], blanks: int) -> None:
+    """Row 4.1: pre-blank entries that a recovery has made, or found, say nothing to the next. None is of another queue."""
+    (tmp_path / "commitlog").mkdir()
+    data = b""
+    for number, offset in enumerate(offsets):
+        place = {"queue_id": 1, "queue_offset": number} if offset is None else {"queue_id": 0, "queue_offset": offset}
+        data += hostile(len(data), topic="T", **place)
+    assert len(data) + 8 <= FILE
+    (tmp_path / "commitlog" / f"{0:020}").write_bytes(data.ljust(FILE, b"\0"))
+    entries = struct.pack(">qiq", 0, 0x7FFFFFFF, 0) * blanks
+    queue = tmp_path / "consumequeue" / "T" / "0"
+    queue.mkdir(parents=True)
+    for base in range(0, len(entries), QUEUE_FILE):
+        (queue / f"{base:020}").write_bytes(entries[base : base + QUEUE_FILE].ljust(QUEUE_FILE, b"\0"))
+    found = []
+    for _ in range(3):
+        store = opened(tmp_path)
+        assert store.recover(0, True) == (len(data), len(offsets))
+        assert store.queue_bounds("T", 0)
+        store.close()
+        found.append([(file.name, file.read_bytes()) for file in sorted(queue.iterdir())])
+    assert found[0] == found[1] == found[2]
+
+
+def test_a_first_record_with_a_wrong_offset_hides_none_behind_it(tmp_path: Path) -> None:
+    """The queue is lost, as is the log before; what is said first is believed, and so is what several records say then."""
+    log = written(tmp_path / "a", 120, flushed=120)
+    path = stores.copied(tmp_path / "a", tmp_path / "b")
+    shutil.rmtree(path / "consumequeue")
+    for file in log_files(path)[:5]:
+        file.unlink()
+    first, *others = (one for one in log.queue("T", 0) if one.position >= 5 * FILE)
+    assert first.queue_offset > 5
+    overwrite(path, first.position + 20, struct.pack(">q", 2))
+    store = opened(path)
+    assert store.recover(5 * FILE, True)[0] == log.end
+    assert (store.queue_bounds("T", 0) or (0, 0))[1] == len(log.queue("T", 0))
+    for one in others:
+        got = store.get("T", 0, one.queue_offset, 1, 1 << 20, log.end, None)
+        assert stores.joined(got[5]) == one.encode()
+
+
 def test_a_hole_behind_the_start_makes_no_queue_too_long(tmp_path: Path) -> None:
     """Row 4.1: a power cut may leave any sectors of what wasn't forced, of queues and of the log."""
     log = written(tmp_path / "a", 120, flushed=120)

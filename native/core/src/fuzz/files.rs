@@ -5,11 +5,12 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use proptest::{collection::vec, prelude::*};
+use proptest::{collection::vec, option, prelude::*};
 
 use super::{
     damaged, inputs,
     stored::{record, Fields},
+    undamaged,
 };
 use crate::{
     check_index::IndexCheck,
@@ -71,9 +72,14 @@ impl Drop for Scratch {
 
 /// The files of a store, one behind the other: its log, then the queues of `QUEUES`.
 fn image(records: &[Fields]) -> Vec<u8> {
+    image_with(records, &[])
+}
+
+/// `wrong` are the offsets that records say they have, where they aren't the right ones.
+fn image_with(records: &[Fields], wrong: &[Option<u64>]) -> Vec<u8> {
     let mut image = vec![0; ALL];
     let (mut position, mut offsets) = (0, [0; QUEUES.len()]);
-    for fields in records {
+    for (number, fields) in records.iter().enumerate() {
         let size = fields.encode(0, 0).len();
         let left = LOG_FILE - position % LOG_FILE;
         if size + record::BLANK_SIZE > left {
@@ -86,7 +92,8 @@ fn image(records: &[Fields]) -> Vec<u8> {
         }
         let queue = QUEUES.iter().position(|&(topic, id)| topic == fields.topic && id == fields.queue_id);
         let offset = queue.map_or(0, |queue| offsets[queue]);
-        let bytes = fields.encode(offset as i64, position as u64);
+        let said = wrong.get(number).copied().flatten().unwrap_or(offset as u64);
+        let bytes = fields.encode(said as i64, position as u64);
         image[position..position + size].copy_from_slice(&bytes);
         if let (Some(queue), Some(record)) =
             (queue, record::decode(&bytes).filter(|one| record::is_queued(one.sys_flag)))
@@ -141,36 +148,69 @@ fn end_of(log: &[u8]) -> (u64, u64) {
 fn stores_are_recovered_to_what_is_whole() {
     let scratch = Scratch::new("store");
     // A recovery reads dozens of files; records and frames by themselves get all inputs.
-    damaged(inputs() / 10, vec(record(), 0..14).prop_map(|records| image(&records)), |bytes| {
-        let mut bytes = bytes.to_vec();
-        bytes.resize(ALL, 0);
-        let (log, config) = (&bytes[..LOG_FILES * LOG_FILE], scratch.config());
-        write(&config, &bytes);
-        let (commit_log, queues) = (config.commit_log.clone(), config.consume_queue.clone());
-        walk_through(&commit_log, log);
-
-        let expected = end_of(log);
-        let shared = super::within(OVERHEAD, || {
-            let shared = Shared::open(config).unwrap();
-            assert_eq!(shared.log_files().unwrap().len(), LOG_FILES);
-            assert_eq!(shared.recover(0, Crc::Body).unwrap(), expected);
-            shared
-        });
-        entries_lead_to_records(&shared);
-        shared.close().unwrap();
-        let stored = || [files_in(&commit_log), files_in(&queues)];
-        let left = stored();
-
-        // What was recovered is whole, so recovering it again changes nothing. Only zeros at the end of properties, which no
-        // message of ours has, are taken for torn ones once there are zeros behind them.
-        let log: Vec<u8> = left[0].iter().flat_map(|(_, bytes)| bytes.clone()).collect();
-        let whole = end_of(&log[..log.len().min(LOG_FILES * LOG_FILE)]);
-        assert!(whole == expected || ends_in_zero(&log, expected.0));
-        let again = Shared::open(scratch.config()).unwrap();
-        assert_eq!(again.recover(0, Crc::Body).unwrap(), whole);
-        again.close().unwrap();
-        assert!(whole != expected || left == stored());
+    let records = vec((record(), option::weighted(0.1, 0..12u64)), 0..14).prop_map(|records| {
+        let (records, wrong): (Vec<_>, Vec<_>) = records.into_iter().unzip();
+        image_with(&records, &wrong)
     });
+    damaged(inputs() / 10, records, |bytes| recovers_for_good(&scratch, bytes));
+}
+
+/// Offsets that are wrong, and queues that are, in every combination, which damage of bytes hardly ever makes.
+#[test]
+fn queues_with_wrong_offsets_are_recovered_for_good() {
+    let scratch = Scratch::new("offsets");
+    let short = record().prop_filter("a log of many records", |fields| fields.topic.len() < 3);
+    let records = vec((short, option::weighted(0.3, 0..10u64)), 0..14);
+    let entries = vec(option::weighted(0.1, 0..4u8), QUEUES.len() * QUEUE_FILE / UNIT);
+    undamaged(inputs() / 10, (records, entries, any::<bool>()), |(records, entries, is_lost)| {
+        let (records, wrong): (Vec<_>, Vec<_>) = records.into_iter().unzip();
+        let mut image = image_with(&records, &wrong);
+        let queues = &mut image[LOG_FILES * LOG_FILE..];
+        if is_lost {
+            queues.fill(0);
+        }
+        for (entry, kind) in queues.chunks_mut(UNIT).zip(entries) {
+            match kind {
+                Some(0) => entry.fill(0),
+                Some(1) => entry.copy_from_slice(&Entry::BLANK.bytes()),
+                Some(2) => entry[7] ^= 1,
+                Some(_) => entry[0] = 0x80,
+                None => {}
+            }
+        }
+        recovers_for_good(&scratch, &image);
+    });
+}
+
+fn recovers_for_good(scratch: &Scratch, bytes: &[u8]) {
+    let mut bytes = bytes.to_vec();
+    bytes.resize(ALL, 0);
+    let (log, config) = (&bytes[..LOG_FILES * LOG_FILE], scratch.config());
+    write(&config, &bytes);
+    let (commit_log, queues) = (config.commit_log.clone(), config.consume_queue.clone());
+    walk_through(&commit_log, log);
+
+    let expected = end_of(log);
+    let shared = super::within(OVERHEAD, || {
+        let shared = Shared::open(config).unwrap();
+        assert_eq!(shared.log_files().unwrap().len(), LOG_FILES);
+        assert_eq!(shared.recover(0, Crc::Body).unwrap(), expected);
+        shared
+    });
+    entries_lead_to_records(&shared);
+    shared.close().unwrap();
+    let stored = || [files_in(&commit_log), files_in(&queues)];
+    let left = stored();
+
+    // What was recovered is whole, so recovering it again changes nothing. Only zeros at the end of properties, which no
+    // message of ours has, are taken for torn ones once there are zeros behind them.
+    let log: Vec<u8> = left[0].iter().flat_map(|(_, bytes)| bytes.clone()).collect();
+    let whole = end_of(&log[..log.len().min(LOG_FILES * LOG_FILE)]);
+    assert!(whole == expected || ends_in_zero(&log, expected.0));
+    let again = Shared::open(scratch.config()).unwrap();
+    assert_eq!(again.recover(0, Crc::Body).unwrap(), whole);
+    again.close().unwrap();
+    assert!(whole != expected || left == stored());
 }
 
 fn ends_in_zero(log: &[u8], end: u64) -> bool {

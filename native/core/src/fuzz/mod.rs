@@ -30,12 +30,7 @@ fn inputs() -> usize {
 
 /// Give `check` so many inputs that damage makes of valid bytes.
 fn damaged(inputs: usize, valid: impl Strategy<Value = Vec<u8>>, check: impl Fn(&[u8])) {
-    let seed = setting("ROCKMQ_FUZZ_SEED").unwrap_or_else(any_seed);
-    let cases = inputs.div_ceil(INPUTS_PER_VALUE) as u32;
-    let config = Config { cases, failure_persistence: None, max_shrink_iters: 20, ..Config::default() };
-    let bytes: Vec<u8> = seed.to_be_bytes().repeat(2);
-    let mut runner = TestRunner::new_with_rng(config, TestRng::from_seed(RngAlgorithm::XorShift, &bytes));
-    let result = runner.run(&(valid, any::<u64>().no_shrink()), |(valid, seed)| {
+    run(inputs.div_ceil(INPUTS_PER_VALUE), 20, (valid, any::<u64>().no_shrink()), |(valid, seed)| {
         let mut damage = Damage { state: seed };
         for number in 0..INPUTS_PER_VALUE {
             let input = if number < WHOLE_PER_VALUE { valid.clone() } else { damage.of(&valid) };
@@ -45,7 +40,23 @@ fn damaged(inputs: usize, valid: impl Strategy<Value = Vec<u8>>, check: impl Fn(
         }
         Ok(())
     });
-    if let Err(error) = result {
+}
+
+/// Give `check` so many values as they are.
+fn undamaged<S: Strategy>(inputs: usize, values: S, check: impl Fn(S::Value)) {
+    run(inputs, 1000, values, |value| {
+        check(value);
+        Ok(())
+    });
+}
+
+fn run<S: Strategy>(cases: usize, shrinks: u32, values: S, test: impl Fn(S::Value) -> Result<(), TestCaseError>) {
+    let seed = setting("ROCKMQ_FUZZ_SEED").unwrap_or_else(any_seed);
+    let config =
+        Config { cases: cases as u32, failure_persistence: None, max_shrink_iters: shrinks, ..Config::default() };
+    let bytes: Vec<u8> = seed.to_be_bytes().repeat(2);
+    let mut runner = TestRunner::new_with_rng(config, TestRng::from_seed(RngAlgorithm::XorShift, &bytes));
+    if let Err(error) = runner.run(&values, test) {
         panic!("ROCKMQ_FUZZ_SEED={seed}: {error}");
     }
 }
