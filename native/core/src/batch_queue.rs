@@ -67,7 +67,9 @@ impl Unit {
             return None;
         }
         let entry = Entry { position: record.position, size: record.size as i32, tags: record::tags_code(record) };
-        let (first, count) = properties::inner_batch(record.properties).unwrap_or((record.queue_offset, 1));
+        // A client may have put these properties into a message that is none.
+        let inner = properties::inner_batch(record.properties).filter(|_| record.is_inner_batch());
+        let (first, count) = inner.unwrap_or((record.queue_offset, 1));
         let unit = Self { entry, timestamp: record.store_timestamp, first, count };
         Self::read(&unit.bytes()).filter(|unit| unit.first < i64::MAX / 2)
     }

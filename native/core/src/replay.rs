@@ -201,16 +201,20 @@ impl Replay {
     fn is_believed(&self, slot: usize, queue: &Queue, run: &Run) -> bool {
         // Several in a row don't go wrong alike. Where nothing is known, how many pre-blank entries there are says nothing:
         // an earlier recovery has made them, and the next one has to find the same.
-        if run.start == queue.next || run.start == 0 || run.entries.len() > UNIT || self.files[slot].is_blank {
+        if run.start == queue.next || run.start == 0 || self.files[slot].is_blank {
             return true;
         }
+        let are_several = run.entries.len() > UNIT;
         if run.start < queue.next {
-            return self.repaired.as_ref().is_some_and(|slots| slots.contains(&slot));
+            return are_several || self.repaired.as_ref().is_some_and(|slots| slots.contains(&slot));
         }
         let position = Entry::read(&run.entries).map_or(0, |first| first.position as u64);
         match self.last_position(queue) {
             Some(last) if last >= self.log_min => {
-                run.start - queue.next <= position.saturating_sub(last) / SIZE_MIN as u64
+                let gap = run.start - queue.next;
+                // To fill it has to end one day.
+                let is_near = gap <= self.queues.files.file_size / UNIT as u64;
+                (are_several && is_near) || gap <= position.saturating_sub(last) / SIZE_MIN as u64
             }
             _ => true,
         }
@@ -272,7 +276,7 @@ impl Replay {
         }
         // What there was of an earlier life of the topic isn't missed.
         self.lost.remove(&slot);
-        self.files[slot].is_blank = false;
+        let was_blank = std::mem::replace(&mut self.files[slot].is_blank, false);
         if self.go_on(slot, &run) {
             return Ok(());
         }
@@ -290,7 +294,7 @@ impl Replay {
         // A queue without files, one whose entries lead to a log that is gone and are too far behind to fill the gap, or one
         // whose first file is gone: in each case the run's file begins with entries that were never there.
         let is_far = run.start > queue.next.saturating_add(per_file);
-        let is_outdated = is_far && self.last_position(queue).is_none_or(|last| last < self.log_min);
+        let is_outdated = is_far && (was_blank || self.last_position(queue).is_none_or(|last| last < self.log_min));
         if !queue.exists || is_outdated || run.start < first {
             if is_outdated {
                 files.delete_all(&topic, id)?;

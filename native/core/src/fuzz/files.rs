@@ -109,7 +109,8 @@ fn image_with(records: &[Fields], wrong: &[Option<u64>]) -> Vec<u8> {
 }
 
 fn write(config: &Config, image: &[u8]) {
-    for root in [&config.commit_log, &config.consume_queue] {
+    // Without a directory for batch queues, recovery takes up those that inner batches tell of, which the next one then knows.
+    for root in [&config.commit_log, &config.consume_queue, &config.batch_files().root] {
         let _ = fs::remove_dir_all(root);
         fs::create_dir_all(root).unwrap();
     }
