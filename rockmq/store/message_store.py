@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 
 ENTRY_SIZE = 20
 CHECKPOINT_BYTES = 256 << 20
-"""Growth of the log after which queues are forced and the checkpoint is saved, whatever the time: what a start after a kill
+"""Growth of the log after which queues are forced and the checkpoint is saved before its time: what a start after a kill
 has to read, beside what arrives while they are forced."""
 FORCE_PAUSE_PER_COST = 20
 """How many times as long as queues took to be forced they aren't because of that growth: 400,000 of them take seconds."""
