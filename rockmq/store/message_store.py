@@ -357,7 +357,8 @@ class MessageStore:
         """Forget a topic's queues at once, and delete their files."""
         self.core.forget_queues(topic)
         self._retention.topic_deleted(topic)
-        await self._in_worker(partial(self.core.delete_queues, topic))
+        # Who gives up waiting doesn't end it: until it is done nothing is written for a new topic of that name.
+        await asyncio.shield(self._in_worker(partial(self.core.delete_queues, topic)))
 
     # Upkeep
 

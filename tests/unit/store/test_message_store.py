@@ -198,7 +198,10 @@ async def test_after_a_failure_nothing_is_taken_and_abort_stays(tmp_path: Path) 
         assert store.bounds("T", 0) == (0, 1)
 
 
-async def test_deleting_a_topic_does_not_hold_up_the_loop_nor_touch_what_comes_next(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_given_up", [False, True])
+async def test_deleting_a_topic_does_not_hold_up_the_loop_nor_touch_what_comes_next(
+    tmp_path: Path, is_given_up: bool
+) -> None:
     """Its files go in the thread for file work, here behind a long one; the topic may be made anew before."""
     async with opened(tmp_path, flushDiskType="ASYNC_FLUSH", flushIntervalConsumeQueue="10") as (store, _):
         files = tmp_path / "consumequeue" / "T"
@@ -214,8 +217,10 @@ async def test_deleting_a_topic_does_not_hold_up_the_loop_nor_touch_what_comes_n
             assert files.exists()
             assert store.bounds("T", 0) == (0, 0), "forgotten at once"
             assert put(store, b"second").queue_offset == 0
+            if is_given_up:
+                deleted.cancel()
             go_on.set()
-            await asyncio.gather(busy, deleted)
+            await asyncio.gather(busy, deleted, return_exceptions=True)
             while not (files / "0").exists():
                 await asyncio.sleep(0.01)
         assert store.bounds("T", 0) == (0, 1)
