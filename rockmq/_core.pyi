@@ -247,11 +247,11 @@ class Store:
         """(topic, bytes of its records between two positions) as far as queues lead to them. Releases the GIL."""
     def raise_min(self, topic: str, position: int) -> None:
         """Let the queues of `topic` begin with their first message at or above `position`, until the store is opened again.
-        What is on disk stays as it is. Releases the GIL.
+        What is on disk stays until the log that it leads to is gone. Releases the GIL.
         """
     @property
     def lowest_position(self) -> int:
-        """The lowest position that a queue leads to, or lower; the log's end when all are empty."""
+        """The lowest position that a queue leads to, or lower; the log's end when all are empty. Releases the GIL."""
 
     # Reading
     def scrub(self, position: int, bytes_max: int) -> tuple[int, list[Fault], int]:
@@ -270,11 +270,10 @@ class Store:
         Its records stay in the log: a recovery that scans them puts them into queues again, until a newer life of the topic
         has taken the same offsets.
 
-        Must be followed by `delete_queues`, with no `flush_queues` begun in between: until then nothing is written for the
-        topic, its entries stay in memory.
+        Its files go with `delete_forgotten` or the next `flush_queues`; until then what is appended to it stays in memory.
         """
-    def delete_queues(self, topic: str) -> None:
-        """Delete the files of a topic whose queues are forgotten. Releases the GIL."""
+    def delete_forgotten(self) -> None:
+        """Delete the files of all topics that were forgotten; those that can't be deleted yet stay. Releases the GIL."""
     def get(
         self,
         topic: str,

@@ -358,7 +358,7 @@ class MessageStore:
         self.core.forget_queues(topic)
         self._retention.topic_deleted(topic)
         # Who gives up waiting doesn't end it: until it is done nothing is written for a new topic of that name.
-        await asyncio.shield(self._in_worker(partial(self.core.delete_queues, topic)))
+        await asyncio.shield(self._in_worker(self.core.delete_forgotten))
 
     # Upkeep
 

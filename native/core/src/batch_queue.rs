@@ -84,7 +84,7 @@ impl Unit {
 #[derive(Clone)]
 pub struct View {
     files: Arc<QueueFiles>,
-    topic: Arc<str>,
+    pub topic: Arc<str>,
     id: i32,
     /// Numbers of the first unit that leads into the log, and the one behind the last.
     pub begin: u64,
@@ -203,7 +203,11 @@ impl BatchQueue {
         view.end += 1;
         (view.next, view.last_end) = (unit.next(), unit.entry.end());
         self.exists = true;
-        if view.pending.len() >= PENDING_MAX {
+    }
+
+    /// Write what is in memory if that is much.
+    pub fn relieve(&mut self) {
+        if self.view.pending.len() >= PENDING_MAX {
             // An error leaves them in memory, for `flush_queues` to tell.
             let _ = self.write();
         }
@@ -271,6 +275,7 @@ impl BatchQueue {
 
 /// Units to be written without the lock.
 pub struct Job {
+    /// The queue's own, which tells it from a later one of that name.
     topic: Arc<str>,
     id: i32,
     index: u64,
@@ -328,21 +333,19 @@ impl BatchQueues {
         self.topics.values_mut().flat_map(BTreeMap::values_mut)
     }
 
-    /// The lowest position that a queue leads to; None when all are empty.
+    /// The lowest position that a queue leads to, or lower; None when all are empty.
     pub fn lowest_position(&self) -> Result<Option<u64>> {
-        let mut lowest: Option<u64> = None;
-        for queue in self.topics.values().flat_map(BTreeMap::values).filter(|queue| queue.exists) {
-            if let Some(first) = queue.view.unit(queue.view.begin)? {
-                let position = first.entry.position as u64;
-                lowest = Some(lowest.map_or(position, |lowest| lowest.min(position)));
-            }
-        }
-        Ok(lowest)
+        let queues = self.topics.values().flat_map(BTreeMap::values).filter(|queue| queue.exists);
+        let used = queues.map(|queue| &queue.view).filter(|view| view.begin < view.end);
+        let firsts = used.map(|view| Ok(view.unit(view.begin)?.map_or(0, |first| first.entry.position as u64)));
+        firsts.collect::<Result<Vec<u64>>>().map(|firsts| firsts.into_iter().min())
     }
 
-    pub fn jobs(&mut self) -> Vec<Job> {
+    /// What is to be written, but for topics that are `leaving`.
+    pub fn jobs(&mut self, leaving: impl Fn(&str) -> bool) -> Vec<Job> {
         let pending = self.all().map(|queue| &queue.view).filter(|view| !view.pending.is_empty());
         pending
+            .filter(|view| !leaving(&view.topic))
             .map(|view| Job {
                 topic: Arc::clone(&view.topic),
                 id: view.id,
@@ -353,7 +356,7 @@ impl BatchQueues {
     }
 
     pub fn done(&mut self, job: &Job) {
-        if let Some(queue) = self.topics.get_mut(job.topic.as_bytes()).and_then(|queues| queues.get_mut(&job.id)) {
+        if let Some(queue) = self.same(&job.topic, job.id) {
             queue.set_written(job.index + (job.units.len() / UNIT) as u64);
         }
     }
@@ -367,10 +370,15 @@ impl BatchQueues {
         self.all().filter_map(take).collect()
     }
 
+    /// Force what was written. It isn't tried again.
+    pub fn force(&mut self) -> Result<()> {
+        let forcing = self.take_unforced();
+        self.files.force(&forcing)
+    }
+
     pub fn put_back_unforced(&mut self, forcing: &[Forcing]) {
         for forcing in forcing {
-            let queues = self.topics.get_mut(forcing.topic.as_bytes());
-            if let Some(queue) = queues.and_then(|queues| queues.get_mut(&forcing.id)) {
+            if let Some(queue) = self.same(&forcing.topic, forcing.id) {
                 queue.unforced = Some(queue.unforced.map_or(forcing.from, |known| known.min(forcing.from)));
             }
         }
@@ -381,14 +389,19 @@ impl BatchQueues {
         self.all().filter(|queue| queue.exists).map(|queue| queue.view.clone()).collect()
     }
 
-    /// Let a queue begin with unit `begin`, whose offset is `min`.
-    pub fn raise_min(&mut self, view: &View, begin: u64, min: u64) {
-        if let Some(queue) = self.topics.get_mut(view.topic.as_bytes()).and_then(|queues| queues.get_mut(&view.id)) {
-            (queue.view.begin, queue.view.min) = (begin, min);
-        }
+    /// Let a queue begin with unit `begin`, whose offset is `min`; false if it is gone.
+    pub fn raise_min(&mut self, view: &View, begin: u64, min: u64) -> bool {
+        let queue = self.same(&view.topic, view.id);
+        queue.map(|queue| (queue.view.begin, queue.view.min) = (begin, min)).is_some()
     }
 
-    /// Forget the queues of `topic`, whose files are to be deleted next.
+    /// The queue whose topic is this very object, and not a later one of that name.
+    fn same(&mut self, topic: &Arc<str>, id: i32) -> Option<&mut BatchQueue> {
+        let queue = self.topics.get_mut(topic.as_bytes())?.get_mut(&id)?;
+        Arc::ptr_eq(&queue.view.topic, topic).then_some(queue)
+    }
+
+    /// Forget the queues of `topic`, see `Queues::forget`.
     pub fn forget(&mut self, topic: &str) {
         self.topics.remove(topic.as_bytes());
     }

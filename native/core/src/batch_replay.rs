@@ -63,7 +63,10 @@ impl BatchReplay {
         }
         let start = self.start;
         let Some(queue) = self.queues.queue_or_new(topic.as_bytes(), id) else { return Ok(()) };
-        queue.take_up(begin, end, |unit| (unit.entry.position as u64) < start)
+        queue.take_up(begin, end, |unit| (unit.entry.position as u64) < start)?;
+        // A damaged size doesn't hide what the scan finds.
+        queue.view.last_end = queue.view.last_end.min(start);
+        Ok(())
     }
 
     /// How many units there are from number `begin` on in its file: each has to lead behind the one before it.
@@ -110,11 +113,20 @@ impl BatchReplay {
         if may_be_lost && first > view.next {
             let position = view.last_end.max(self.log_min);
             self.lost = Some(self.lost.map_or(position, |lost| lost.min(position)));
-        } else if first < view.next {
+        } else if first == 0 && view.next > 0 {
             // The topic was deleted and has begun again.
-            queue.cut(view.search(|unit| unit.next() <= first)?)?;
+            queue.cut(view.begin)?;
+        } else if first < view.next && view.begin < view.end {
+            // One of two offsets is damaged: the last one if it left a gap that this one fits into.
+            let last = view.end - 1;
+            let before = if last > view.begin { view.unit(last - 1)? } else { None }.map_or(0, |unit| unit.next());
+            if first < before || view.unit(last)?.is_some_and(|last| last.first as u64 == before) {
+                return Ok(());
+            }
+            queue.cut(last)?;
         }
         queue.push(&unit);
+        queue.relieve();
         Ok(())
     }
 

@@ -112,6 +112,8 @@ pub struct Queue {
     pub next: u64,
     /// Where the entry at `min` points, or lower.
     pub min_position: u64,
+    /// Whether entries below `min` lead into the log still (retentionBytesPerTopic).
+    pub is_hiding: bool,
     /// End of the last entry's record.
     pub last_end: u64,
     /// Entries from `written` on are only in the tail.
@@ -323,6 +325,7 @@ impl Queues {
             min: 0,
             next: 0,
             min_position: 0,
+            is_hiding: false,
             last_end: 0,
             written: 0,
             unforced: None,
@@ -398,7 +401,9 @@ impl Queues {
     pub fn relieve(&mut self, slot: usize) {
         let Some(queue) = self.slots.get_mut(slot).and_then(Option::as_mut) else { return };
         let pending = queue.pending();
-        if pending.len() < queue.relieved_at && self.tails_size <= 2 * TAILS_MAX || is_among(&self.leaving, queue) {
+        if pending.len() < queue.relieved_at && self.tails_size <= 2 * TAILS_MAX
+            || is_among(&self.leaving, &queue.topic)
+        {
             return;
         }
         match self.files.write(&queue.topic, queue.id, queue.written, pending) {
@@ -456,7 +461,7 @@ impl Queues {
         let mut jobs = Vec::with_capacity(slots.len());
         for &slot in slots {
             let Some(queue) = self.slots.get_mut(slot).and_then(Option::as_mut) else { continue };
-            if is_among(&self.leaving, queue) {
+            if is_among(&self.leaving, &queue.topic) {
                 queue.in_dirty = true;
                 self.dirty.push(slot);
                 continue;
@@ -592,6 +597,23 @@ impl Queues {
         low
     }
 
+    /// The first entry that leads into the log, which begins at `log_min`: what is below it nobody needs, but for `min` that is
+    /// there as long as its queue is. None when that can't have changed since the last time.
+    pub fn first_needed(&mut self, slot: usize, log_min: u64) -> Option<u64> {
+        let raised = self.raise_min(slot, log_min);
+        let queue = self.queue(slot)?;
+        if !queue.is_hiding {
+            return raised.then_some(queue.min);
+        }
+        let min = queue.min;
+        let is_below = |entry: Entry| !entry.is_real() || (entry.position as u64) < log_min;
+        let first = self.search_from(queue, 0, is_below).min(min);
+        if first == min {
+            self.queue_mut(slot)?.is_hiding = false;
+        }
+        Some(first)
+    }
+
     /// Raise the minimum of a queue to the first entry at or above `position`; true when it was raised.
     pub fn raise_min(&mut self, slot: usize, position: u64) -> bool {
         let Some(queue) = self.queue(slot).filter(|queue| queue.exists && queue.min_position < position) else {
@@ -612,8 +634,8 @@ impl Queues {
         self.iter().filter(|queue| queue.min < queue.next).map(|queue| queue.min_position).min()
     }
 
-    /// Forget the queues of `topic`, whose files are to be deleted next. What comes for a topic of that name from now on is
-    /// another's, and stays in memory until `left`.
+    /// Forget the queues of `topic`. What comes for a topic of that name from now on is another's, and stays in memory until the
+    /// files are deleted and `left` says so.
     pub fn forget(&mut self, topic: &str) {
         if let Some(entry) = self.topics.get_mut(topic.as_bytes()) {
             for slot in entry.take_slots() {
@@ -626,19 +648,28 @@ impl Queues {
                 self.topics.remove(topic.as_bytes());
             }
         }
-        self.leaving.push(topic.into());
+        if !self.is_leaving(topic) {
+            self.leaving.push(topic.into());
+        }
     }
 
-    /// The files of a topic that was forgotten are gone, or can't be deleted.
+    pub fn is_leaving(&self, topic: &str) -> bool {
+        is_among(&self.leaving, topic)
+    }
+
+    /// A topic that was forgotten and has its files still.
+    pub fn next_leaving(&self) -> Option<&str> {
+        self.leaving.first().map(|topic| &**topic)
+    }
+
+    /// The files of a topic that was forgotten are gone.
     pub fn left(&mut self, topic: &str) {
-        if let Some(at) = self.leaving.iter().position(|leaving| **leaving == *topic) {
-            self.leaving.swap_remove(at);
-        }
+        self.leaving.retain(|leaving| **leaving != *topic);
     }
 }
 
-fn is_among(leaving: &[Box<str>], queue: &Queue) -> bool {
-    leaving.iter().any(|topic| **topic == *queue.topic)
+fn is_among(leaving: &[Box<str>], topic: &str) -> bool {
+    leaving.iter().any(|leaving| **leaving == *topic)
 }
 
 /// The topic as a name of a directory, if it can be one.

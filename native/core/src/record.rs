@@ -294,7 +294,7 @@ impl Record<'_> {
         self.sys_flag & INNER_BATCH == INNER_BATCH
     }
 
-    fn passes(&self, crc: Crc) -> bool {
+    pub fn passes(&self, crc: Crc) -> bool {
         match crc {
             Crc::Ignored => true,
             Crc::Body => self.body_crc == body_crc(self.body),

@@ -76,7 +76,9 @@ pub fn recover(config: &Config, start: u64, crc: Crc, progress: &Progress) -> Re
     }
     let mut scan = Scan::run(config, &bases, (from, start), crc, progress, &mut replay)?;
     replay.write_all()?;
-    if let Some(position) = replay.lost_from() {
+    if let Some(position) = replay.lost_from().filter(|_| from > min) {
+        // What was written belongs to what the second look believes.
+        replay.queues.force(&root).map_err(Error::of_sync)?;
         from = bases.iter().rfind(|&&base| base <= position).copied().unwrap_or(min);
         let mut again = Replay::new(files(), (start, min), None);
         again.load()?;
@@ -108,10 +110,13 @@ pub fn recover(config: &Config, start: u64, crc: Crc, progress: &Progress) -> Re
         // For the next recovery they are where they belong, however this one ends.
         replay.queues.force(&root).map_err(Error::of_sync)?;
     }
-    let batch_queues = match replay.batches {
+    let mut batch_queues = match replay.batches {
         Some(batches) => batches.finish(min)?,
         None => BatchQueues::new(config.batch_files()),
     };
+    if from < start {
+        batch_queues.force().map_err(Error::of_sync)?;
+    }
     Ok(Recovered {
         files,
         queues: replay.queues,
@@ -216,8 +221,8 @@ struct Scan {
 }
 
 impl Scan {
-    /// Replay the log from `from` on; it ends only at or behind `start`. What isn't whole below is passed over, with all that
-    /// is behind it in its file.
+    /// Replay the log from `from` on; it ends only at or behind `start`. Below, records with a damaged body count as well, and
+    /// what is none is passed over.
     fn run(
         config: &Config,
         bases: &[u64],
@@ -234,7 +239,7 @@ impl Scan {
         for &base in bases {
             let file = MappedFile::open(&config.commit_log, base, size as usize)?;
             file.read_ahead();
-            scan.file(&file, (from, start), crc, |end, record| {
+            scan.file(config, &file, (from, start), crc, |end, record| {
                 progress.read.store(end - from, Ordering::Relaxed);
                 replay.put(record)
             })?;
@@ -253,6 +258,7 @@ impl Scan {
     /// Replay the records of a file; `put` is told where each ends.
     fn file(
         &mut self,
+        config: &Config,
         file: &MappedFile,
         (from, start): (u64, u64),
         crc: Crc,
@@ -262,8 +268,12 @@ impl Scan {
         loop {
             let at = (position - file.base) as usize;
             let data = file.read(at);
-            match record::find(data, position, crc) {
-                Found::Record(record) if !record::is_torn(&record, at + record.size, &data[record.size..]) => {
+            let is_whole = |record: &record::Record<'_>| match position < start {
+                true => position + record.size as u64 <= start,
+                false => record.passes(crc) && !record::is_torn(record, at + record.size, &data[record.size..]),
+            };
+            match record::find(data, position, Crc::Ignored) {
+                Found::Record(record) if is_whole(&record) => {
                     position += record.size as u64;
                     self.records += 1;
                     self.last_timestamp = record.store_timestamp;
@@ -272,7 +282,11 @@ impl Scan {
                 Found::Blank => break,
                 // A record may end exactly at the end of a file that another store wrote.
                 Found::Nothing if data.is_empty() => break,
-                _ if position < start => position = start.min(file.base + file.size() as u64),
+                _ if position < start => {
+                    let mut walk = Walk::new(config.commit_log.clone(), config.log_file_size, WINDOW, false);
+                    let next = walk.search(file.base, position + 1)?;
+                    position = start.min(next.unwrap_or(file.base + file.size() as u64));
+                }
                 _ => {
                     (self.end, self.ended) = (position, true);
                     break;

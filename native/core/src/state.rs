@@ -250,6 +250,9 @@ impl State {
     fn push_unit(&mut self, message: &Message<'_>, unit: Unit) -> bool {
         let Some(queue) = self.batch_queues.queue_or_new(message.topic, message.queue_id) else { return false };
         queue.push(&unit);
+        if !self.queues.is_leaving(&queue.view.topic) {
+            queue.relieve();
+        }
         std::mem::take(&mut queue.watched)
     }
 
@@ -341,7 +344,7 @@ impl Shared {
     /// Let `topic` have batch queues, by a directory that tells the next recovery.
     pub fn set_batch(&self, topic: &str) -> Result<()> {
         check_message(topic, 0, b"", &self.config.store_host)?;
-        let state = self.state();
+        let mut state = self.state();
         if state.queues.has_queues(topic.as_bytes()) {
             return store(format!("the topic {topic} has simple queues already, and can't have batch queues"));
         }
@@ -349,10 +352,14 @@ impl Shared {
             return Ok(());
         }
         let directory = state.batch_queues.files.root.join(topic);
+        // First of all, so that whoever is deleting files of an earlier life leaves the directory there.
+        state.batch_queues.add_topic(topic.as_bytes());
         drop(state);
-        create_directory(&directory)?;
-        self.state().batch_queues.add_topic(topic.as_bytes());
-        Ok(())
+        let made = create_directory(&directory);
+        if made.is_err() {
+            self.state().batch_queues.forget(topic);
+        }
+        made
     }
 
     pub fn watch(&self, topic: &str, queue_id: i32) -> Result<()> {
@@ -406,10 +413,14 @@ impl Shared {
     }
 
     pub fn flush_queues(&self, force: bool) -> Result<(u64, i64)> {
-        let (boundary, files, dirty) = {
+        let (boundary, files, dirty) = loop {
+            self.delete_forgotten()?;
             let mut state = self.state();
-            let boundary = (state.log.max(), state.last_timestamp);
-            (boundary, Arc::clone(&state.queues.files), state.queues.take_dirty(force))
+            // Of a topic whose files are still to go nothing is written, so the boundary would be none.
+            if state.queues.next_leaving().is_none() {
+                let boundary = (state.log.max(), state.last_timestamp);
+                break (boundary, Arc::clone(&state.queues.files), state.queues.take_dirty(force));
+            }
         };
         let mut pieces = dirty.chunks(JOBS_MAX);
         while let Some(piece) = pieces.next() {
@@ -448,7 +459,8 @@ impl Shared {
         let _io = lock(&self.queue_io);
         let (files, jobs) = {
             let mut state = self.state();
-            (Arc::clone(&state.batch_queues.files), state.batch_queues.jobs())
+            let State { queues, batch_queues, .. } = &mut *state;
+            (Arc::clone(&batch_queues.files), batch_queues.jobs(|topic| queues.is_leaving(topic)))
         };
         for job in &jobs {
             job.write(&files)?;
@@ -556,21 +568,20 @@ impl Shared {
             let _io = lock(&self.queue_io);
             let raised = {
                 let mut state = self.state();
-                if !state.queues.raise_min(slot, min) {
-                    continue;
-                }
-                state.queues.queue(slot).map(|queue| (Arc::clone(&queue.topic), queue.id, queue.min))
+                let Some(first) = state.queues.first_needed(slot, min) else { continue };
+                state.queues.queue(slot).map(|queue| (Arc::clone(&queue.topic), queue.id, first))
             };
-            if let Some((topic, id, min)) = raised {
-                files.delete_below(&topic, id, min)?;
+            if let Some((topic, id, first)) = raised {
+                files.delete_below(&topic, id, first)?;
             }
         }
         let _io = lock(&self.queue_io);
         let views = self.state().batch_queues.views();
         for view in &views {
             let (begin, min) = view.beginning_at(min)?;
-            self.state().batch_queues.raise_min(view, begin, min);
-            view.delete_files_below(begin)?;
+            if self.state().batch_queues.raise_min(view, begin, min) {
+                view.delete_files_below(begin)?;
+            }
         }
         Ok(paths)
     }
@@ -585,33 +596,28 @@ impl Shared {
         Ok(())
     }
 
-    pub fn delete_queues(&self, topic: &str) -> Result<()> {
-        if usable_name(topic.as_bytes()).is_none() {
-            return value("topic can't name a directory");
-        }
-        let removed = {
-            // Whoever has begun to write a file of the topic ends that first.
-            let _io = lock(&self.queue_io);
-            let remove = |directory: PathBuf| match fs::remove_dir_all(&directory) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error).at("delete", &directory),
-                _ => Ok(()),
-            };
-            let (simple, batch) = {
+    /// Delete the files of the topics that were forgotten.
+    pub fn delete_forgotten(&self) -> Result<()> {
+        // Whoever has begun to write one of them ends that first.
+        let _io = lock(&self.queue_io);
+        loop {
+            let (topic, simple, batch) = {
                 let state = self.state();
-                (state.queues.files.root.join(topic), state.batch_queues.files.root.join(topic))
+                let Some(topic) = state.queues.next_leaving() else { return Ok(()) };
+                (topic.to_owned(), state.queues.files.root.join(topic), state.batch_queues.files.root.join(topic))
             };
-            remove(simple).and(remove(batch.clone())).and_then(|()| {
-                // A topic of that name that has batch queues by now is known by its directory.
-                let is_back = self.state().batch_queues.has_topic(topic.as_bytes());
-                if is_back {
-                    create_directory(&batch)
-                } else {
-                    Ok(())
+            for directory in [&simple, &batch] {
+                match fs::remove_dir_all(directory) {
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                    removed => removed.at("delete", directory)?,
                 }
-            })
-        };
-        self.state().queues.left(topic);
-        removed
+            }
+            // A topic of that name that has batch queues by now is known by its directory.
+            if self.state().batch_queues.has_topic(topic.as_bytes()) {
+                create_directory(&batch)?;
+            }
+            self.state().queues.left(&topic);
+        }
     }
 
     pub fn close(&self) -> Result<()> {

@@ -58,8 +58,9 @@ pub fn raise_min(shared: &Shared, topic: &str, position: u64) {
     let slots: Vec<_> = shared.state().queues.topic(topic.as_bytes()).into_iter().flat_map(Topic::slots).collect();
     for slot in slots {
         let mut state = shared.state();
-        if state.queues.queue(slot).is_some_and(|queue| &*queue.topic == topic) {
-            state.queues.raise_min(slot, position);
+        let is_same = state.queues.queue(slot).is_some_and(|queue| &*queue.topic == topic);
+        if is_same && state.queues.raise_min(slot, position) {
+            state.queues.queue_mut(slot).into_iter().for_each(|queue| queue.is_hiding = true);
         }
     }
 }

@@ -292,7 +292,7 @@ def test_old_files_go_and_the_queue_begins_later(tmp_path: Path) -> None:
 def test_a_deleted_topic_begins_anew(tmp_path: Path) -> None:
     store, _ = written(tmp_path / "a", COUNTS)
     store.forget_queues("B")
-    store.delete_queues("B")
+    store.delete_forgotten()
     assert not (tmp_path / "a" / "batchconsumequeue" / "B").exists()
     assert store.queue_bounds("B", 0) is None
     store.set_batch("B")
@@ -304,6 +304,51 @@ def test_a_deleted_topic_begins_anew(tmp_path: Path) -> None:
     store = opened(path)
     store.recover(0, True)
     check(store, again)
+
+
+def test_what_comes_while_files_of_a_deleted_topic_go_is_not_lost_with_them(tmp_path: Path) -> None:
+    store, _ = written(tmp_path / "a", COUNTS * 3)
+    store.flush_queues(True)
+    before = on_disk(tmp_path / "a")
+    store.forget_queues("B")
+    store.set_batch("B")
+    again = Sent()
+    for _ in range(1500):  # more than an append keeps in memory otherwise
+        again.put(store, 2, timestamp=9)
+    assert on_disk(tmp_path / "a") == before
+    position = store.flush_queues(True)[0]
+    assert position == store.max_position
+    assert on_disk(tmp_path / "a").rstrip(b"\0") == b"".join(again.units).rstrip(b"\0")
+    store = opened(stores.copied(tmp_path / "a", tmp_path / "b"))
+    assert store.recover(position, True)[1] == 0
+    assert store.queue_bounds("B", 0) == (0, 3000)
+
+
+@pytest.mark.parametrize("offset", [0, 1, 21, 300, 2**50])
+@pytest.mark.parametrize("at", [4, 20])
+@pytest.mark.parametrize("flushed", [False, True])
+def test_a_damaged_queue_offset_costs_one_record(tmp_path: Path, flushed: bool, at: int, offset: int) -> None:
+    """Row 4.1, pitfall 9.5; zero alone is what a topic that has begun again says."""
+    store, sent = written(tmp_path / "a", [0] * 40)
+    if flushed:
+        store.flush_queues(True)
+    path = stores.copied(tmp_path / "a", tmp_path / "b")
+    record = sent.records[at]
+    position = sent.ends[at] - len(record)
+    with (path / "commitlog" / f"{position // FILE * FILE:020}").open("r+b") as file:
+        file.seek(position % FILE + 20)
+        file.write(struct.pack(">q", offset))
+    for _ in range(2):
+        store = opened(path)
+        store.recover(0, True)
+        low, high = store.queue_bounds("B", 0) or (0, 0)
+        assert high == 40
+        lost = set(range(at)) if offset == 0 else set()
+        assert low == 0
+        for number in set(range(40)) - {at} - lost:
+            got = store.get("B", 0, number, 1, ALL, ALL, None)
+            assert stores.joined(got[5]) == sent.records[number], number
+        store.close()
 
 
 def test_a_file_of_another_size_is_an_error(tmp_path: Path) -> None:

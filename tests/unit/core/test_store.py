@@ -579,7 +579,7 @@ def test_a_deleted_topic_begins_anew(tmp_path: Path) -> None:
     store.flush_queues(True)
     stores.append(store, record(3))
     store.forget_queues("T")
-    store.delete_queues("T")
+    store.delete_forgotten()
     assert not (tmp_path / "consumequeue" / "T").exists()
     assert store.queues() == []
     store.flush_queues(True)
@@ -588,32 +588,41 @@ def test_a_deleted_topic_begins_anew(tmp_path: Path) -> None:
     store.flush_queues(True)
     assert store.queue_bounds("T", 0) == (0, 1)
     store.forget_queues("never there")
-    store.delete_queues("never there")
-    for delete in (store.forget_queues, store.delete_queues):
-        with pytest.raises(ValueError, match="topic"):
-            delete("../commitlog")
+    store.delete_forgotten()
+    with pytest.raises(ValueError, match="topic"):
+        store.forget_queues("../commitlog")
+
+
+def entries_in(directory: Path) -> list[int]:
+    """The positions that the entries of a queue lead to."""
+    entries = b"".join(file.read_bytes() for file in sorted(directory.iterdir()))
+    return [position for position, size, _ in struct.iter_unpack(">qiq", entries) if size]
 
 
 def test_what_comes_while_files_of_a_deleted_topic_go_is_not_lost_with_them(tmp_path: Path) -> None:
     store = stores.fresh(tmp_path)
-    stores.append(store, record(0))
+    for number in range(9000):
+        stores.append(store, record(number))
     store.flush_queues(True)
+    directory = tmp_path / "consumequeue" / "T" / "0"
+    before = entries_in(directory)
     for _ in range(2):  # deleted again before the files of its first life are gone
         store.forget_queues("T")
         assert store.queue_bounds("T", 0) is None
+        begin = store.max_position
         for number in range(8000):  # more than an append keeps in memory otherwise
             assert stores.append(store, record(number))[2] == number
-        store.flush_queues(True)
-        file = next((tmp_path / "consumequeue" / "T" / "0").iterdir())
-        assert file.read_bytes()[20:40] == bytes(20), "the first life had one message"
-    store.delete_queues("T")
-    store.flush_queues(True)
-    assert not (tmp_path / "consumequeue" / "T").exists()
-    store.delete_queues("T")
+        assert entries_in(directory) == before, "of the new life nothing is written over the files of the first"
+    # What this returns goes into the checkpoint, so all that is below has to be on disk.
+    assert store.flush_queues(True)[0] == store.max_position
+    entries = entries_in(directory)
+    assert len(entries) == 8000, "nothing of the first life is left"
+    assert entries[0] == begin
+    store.delete_forgotten()
     store.close()
     assert store.queue_bounds("T", 0) == (0, 8000)
     again = stores.opened(tmp_path)
-    again.recover(0, True)
+    again.recover(store.max_position, True)
     assert again.queue_bounds("T", 0) == (0, 8000)
 
 
@@ -771,4 +780,12 @@ def test_bytes_are_counted_by_topic_and_minima_raised(tmp_path: Path) -> None:
     assert 8192 <= store.lowest_position < 12_288
     store.raise_min("T", log.end)
     assert store.lowest_position == log.end
+    # The files of queues stay as long as the log does that they lead to, and no longer.
+    directory = tmp_path / "consumequeue" / "T" / "0"
+    assert (directory / f"{0:020}").exists()
+    for begin in (8192, 20_480):
+        store.delete_files_below(begin)
+        needed = next(one.queue_offset for one in log.queue("T", 0) if one.position >= begin)
+        assert min(int(file.name) for file in directory.iterdir()) == needed // 7 * 140
+        assert store.queue_bounds("T", 0) == (len(log.queue("T", 0)), len(log.queue("T", 0)))
     store.close()

@@ -210,8 +210,9 @@ async def test_deleting_a_topic_does_not_hold_up_the_loop_nor_touch_what_comes_n
         async with asyncio.timeout(10):
             while not files.exists():
                 await asyncio.sleep(0.01)
-            go_on = threading.Event()
-            busy = asyncio.create_task(store._in_worker(lambda: go_on.wait(30)))
+            began, go_on = threading.Event(), threading.Event()
+            busy = asyncio.create_task(store._in_worker(lambda: (began.set(), go_on.wait(30))))
+            assert await asyncio.to_thread(began.wait, 30)
             deleted = asyncio.create_task(store.delete_queues("T"))
             await asyncio.sleep(0.05)
             assert files.exists()

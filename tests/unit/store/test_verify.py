@@ -173,7 +173,7 @@ def test_a_second_life_of_a_topic_is_no_damage(tmp_path: Path) -> None:
     store = fresh(tmp_path, log_file_size=LOG, queue_file_size=QUEUE)
     for count in (9, 4):
         store.forget_queues("orders")
-        store.delete_queues("orders")
+        store.delete_forgotten()
         for _ in range(count):
             append(store, Record("orders", 0, b"x", b""))
     store.close()
