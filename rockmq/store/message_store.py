@@ -413,8 +413,10 @@ class MessageStore:
             log.warning("lockLogInMemory is given up: %s; is the limit of locked memory too low?", error)
 
     def _save_checkpoint(self, position: int, logics: int) -> None:
-        self._checkpoint.physic = self.core.forced_until
-        self._checkpoint.logics = logics
+        # The core knows no time before it has read or stored a record. What the checkpoint said is on disk all the same, and
+        # without times Apache's broker would read the whole log.
+        self._checkpoint.physic = self.core.forced_until or self._checkpoint.physic
+        self._checkpoint.logics = logics or self._checkpoint.logics
         self._checkpoint.position = min(position, self.core.flushed_position)
         self._checkpoint.save(self._checkpoint_path)
 
