@@ -141,7 +141,7 @@ class Broker:
                 OffsetHandlers(offsets, topics, groups, store),
                 QueryHandlers(options, store),
                 ClientHandlers(clients, topics, groups, locks),
-                AdminHandlers(options, topics, offsets, store, runtime),
+                AdminHandlers(options, topics, offsets, store, long_polling, runtime),
             )
         )
         tasks = Tasks()

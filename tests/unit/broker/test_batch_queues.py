@@ -140,3 +140,9 @@ async def test_simple_queues_stay_what_they_are(tmp_path: Path, remote: Remoting
     with pytest.raises(ConfigError, match="T has simple queues already"):
         async with running(tmp_path):
             pass
+    del topics["topicConfigTable"]["T"]
+    document.write_text(json.dumps(topics))
+    async with running(tmp_path) as broker:
+        refused = await remote.invoke(broker.address, create(), 5)
+        assert (refused.code, "T has simple queues" in (refused.remark or "")) == (ResponseCode.INVALID_PARAMETER, True)
+        await remote.ask(broker.address, create(""), 5)

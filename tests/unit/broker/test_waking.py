@@ -9,7 +9,7 @@ import pytest
 from rockmq import _core
 from rockmq.protocol import codec
 from rockmq.protocol.codes import RequestCode, ResponseCode
-from rockmq.protocol.headers.admin import CreateTopic
+from rockmq.protocol.headers.admin import CreateTopic, DeleteTopic
 from rockmq.protocol.message import decode_stored
 from rockmq.remoting.client import RemotingClient
 from tests.unit.broker.conftest import running
@@ -117,6 +117,26 @@ async def test_a_pull_that_begins_before_a_message_is_durable_is_woken(
         disk.tell()
         assert bodies(await asyncio.wait_for(pulled, 4)) == [b"wanted"]
         assert (await sent).code == ResponseCode.SUCCESS
+
+
+@pytest.mark.parametrize("offset", [0, 1])
+async def test_a_pull_that_waits_for_a_topic_that_is_deleted_is_told(
+    tmp_path: Path, remote: RemotingClient, offset: int
+) -> None:
+    """Row 5.3: Apache tells it when its time is over. A topic of the same name may be there by then, with other queues."""
+    async with running(tmp_path) as broker:
+        await create(remote, broker.address)
+        for _ in range(offset):
+            await remote.ask(broker.address, send_request(b"first"), 10)
+        pulled = asyncio.create_task(remote.invoke(broker.address, pull_request(offset, suspend_ms=WAIT_MS), 20))
+        await asyncio.sleep(0.1)
+        assert not pulled.done()
+        delete = codec.request(RequestCode.DELETE_TOPIC_IN_BROKER, DeleteTopic(topic="T"))
+        await asyncio.gather(remote.ask(broker.address, delete, 5), create(remote, broker.address))
+        answer = await asyncio.wait_for(pulled, 4)
+        assert (answer.code, "topic[T] not exist" in (answer.remark or "")) == (ResponseCode.TOPIC_NOT_EXIST, True)
+        await remote.ask(broker.address, send_request(b"again"), 10)
+        assert bodies(await remote.invoke(broker.address, pull_request(suspend_ms=WAIT_MS), 5)) == [b"again"]
 
 
 async def test_what_one_look_does_not_reach_is_asked_for_again_at_once(tmp_path: Path, remote: RemotingClient) -> None:
