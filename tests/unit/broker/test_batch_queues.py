@@ -10,18 +10,15 @@ from rockmq.broker.server import Broker
 from rockmq.protocol import codec, properties
 from rockmq.protocol.codec import Command, decode_records
 from rockmq.protocol.codes import RequestCode, ResponseCode
-from rockmq.protocol.headers.admin import CreateTopic, DeleteTopic
+from rockmq.protocol.headers.admin import DeleteTopic
 from rockmq.protocol.message import decode_stored, encode_batch
 from rockmq.remoting.client import RemotingClient
 from tests.unit.broker.conftest import running
-from tests.unit.broker.test_messages import pull_request, send_request, sent
+from tests.unit.broker.test_messages import create_request, pull_request, send_request, sent
 
 
 def create(attributes: str = "+queue.type=BatchCQ") -> Command:
-    header = CreateTopic(
-        topic="T", default_topic="TBW102", read_queue_nums=2, write_queue_nums=2, perm=6, attributes=attributes
-    )
-    return codec.request(RequestCode.UPDATE_AND_CREATE_TOPIC, header)
+    return create_request(queues=2, attributes=attributes)
 
 
 def batch(count: int, prefix: str = "b") -> bytes:
