@@ -251,7 +251,7 @@ class Store:
         """
     @property
     def lowest_position(self) -> int:
-        """The lowest position that a queue leads to, or lower; the log's end when all are empty."""
+        """The lowest position that a queue leads to, or lower; the log's end when all are empty. Releases the GIL."""
 
     # Reading
     def scrub(self, position: int, bytes_max: int) -> tuple[int, list[Fault], int]:

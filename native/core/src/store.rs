@@ -269,10 +269,12 @@ impl Store {
     }
 
     #[getter]
-    fn lowest_position(&self) -> Result<u64> {
-        let state = self.shared.state();
-        let lowest = state.queues.lowest_position().into_iter().chain(state.batch_queues.lowest_position()?).min();
-        Ok(lowest.unwrap_or(state.log.max()))
+    fn lowest_position(&self, py: Python<'_>) -> Result<u64> {
+        py.detach(|| {
+            let state = self.shared.state();
+            let lowest = state.queues.lowest_position().into_iter().chain(state.batch_queues.lowest_position()?).min();
+            Ok(lowest.unwrap_or(state.log.max()))
+        })
     }
 
     fn scrub(&self, py: Python<'_>, position: u64, bytes_max: u64) -> Result<(u64, Vec<Told>, u64)> {
