@@ -1,8 +1,13 @@
-"""For all tests: what did not run is said at the end, with reasons."""
+"""For all tests: what did not run is said at the end, with reasons; and Hypothesis judges by no clock."""
 
 from collections import Counter
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# The machine may be busy, or stand still for a while.
+settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("patient")
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

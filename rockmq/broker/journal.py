@@ -18,6 +18,7 @@ failed part may be there, and a second fsync would report success for pages that
 import asyncio
 import logging
 import os
+import re
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -30,6 +31,8 @@ from rockmq.protocol.bodies.common import DataVersion
 
 log = logging.getLogger(__name__)
 
+_NUMBER = re.compile("[1-9][0-9]*")
+"""How a file of ours ends: as `int` would spell it, or another file would be looked for."""
 FOLLOWED_MAX = 16
 """Versions in a first line. More come together only while saves fail, nearly all before they touch the document."""
 
@@ -58,7 +61,7 @@ class Journal:
         if not self._directory.exists():
             return []
         endings = (path.name.removeprefix(self._prefix) for path in self._directory.glob(self._prefix + "*"))
-        return sorted(int(ending) for ending in endings if ending.isdecimal())
+        return sorted(int(ending) for ending in endings if _NUMBER.fullmatch(ending))
 
     def _path(self, number: int) -> Path:
         return self._directory / f"{self._prefix}{number}"

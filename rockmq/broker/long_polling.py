@@ -61,6 +61,11 @@ class LongPolling:
             self.count += len(still)
             self._watch(*key)
 
+    def answer_topic(self, topic: str) -> None:
+        """Answer every pull parked for a topic now; its queues are going."""
+        for key in [key for key in self._queues if key[0] == topic]:
+            self._retry(key, lambda pull: True)
+
     def answer_all(self) -> None:
         """Answer every parked pull now; the broker is stopping."""
         for key in list(self._queues):

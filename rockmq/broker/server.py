@@ -44,7 +44,7 @@ log = logging.getLogger(__name__)
 
 FAST_PORT_BELOW = 2
 FINISH_SECONDS = 5.0
-"""How long a stop waits for answers under way."""
+"""How long a stop waits for answers under way beyond `syncFlushTimeout`, when those that wait for the disk are given."""
 CLIENT_SWEEP_SECONDS = 10.0
 
 
@@ -63,6 +63,7 @@ class Broker:
         self._options = options
         self._clock = clock or SystemClock()
         self._on_failure = on_failure or (lambda error: None)
+        self._store_failed = asyncio.Event()
         self._closing = AsyncExitStack()
         self.address = ""
         """Where clients are told to come, `host:port`; known after `start`."""
@@ -104,7 +105,7 @@ class Broker:
             cluster=options.identity.broker_cluster_name,
             clock=clock,
             flushed=lambda position: gate.advance(position),
-            failed=self._on_failure,
+            failed=self._failed,
         )
         await store.start()
         self._closing.push_async_callback(store.close)
@@ -141,7 +142,7 @@ class Broker:
                 OffsetHandlers(offsets, topics, groups, store),
                 QueryHandlers(options, store),
                 ClientHandlers(clients, topics, groups, locks),
-                AdminHandlers(options, topics, offsets, store, runtime),
+                AdminHandlers(options, topics, offsets, store, long_polling, runtime),
             )
         )
         tasks = Tasks()
@@ -167,13 +168,25 @@ class Broker:
     ) -> None:
         server.stop()
         long_polling.answer_all()
-        await self._dispatch.finish(FINISH_SECONDS)
-        if not store.failed:
-            # The core holds replies too; it lets go of them before whoever waits for a later position hears of it.
-            told = asyncio.Event()
-            gate.when_durable(store.core.max_position, lambda durable: told.set())
-            await told.wait()
+        async with Tasks() as tasks:
+            answered = tasks.start(self._answered(store, gate), "last answers")
+            # Nothing is forced then: who waits for that learns from the end of its connection that nothing is sure.
+            failed = tasks.start(self._store_failed.wait(), "failure of the store")
+            await asyncio.wait([answered, failed], return_when=asyncio.FIRST_COMPLETED)
+        self._dispatch.close()
         await server.close()
+
+    async def _answered(self, store: MessageStore, gate: DurabilityGate) -> None:
+        """Wait until what was asked is answered."""
+        await self._dispatch.finish(FINISH_SECONDS + self._options.store.sync_flush_timeout / 1000)
+        # The core holds replies too; it lets go of them before whoever waits for a later position hears of it.
+        told = asyncio.Event()
+        gate.when_durable(store.core.max_position, lambda durable: told.set())
+        await told.wait()
+
+    def _failed(self, error: BaseException) -> None:
+        self._store_failed.set()
+        self._on_failure(error)
 
     def _consumers_changed(self, group: ConsumerGroup) -> None:
         config = self._groups.find(group.name)

@@ -18,7 +18,10 @@ from rockmq.protocol.codec import decode_records
 from rockmq.protocol.compression import decompress
 from rockmq.protocol.flags import MessageFlag
 
-_INNER = MessageFlag.NEED_UNWRAP | MessageFlag.INNER_BATCH
+INNER = MessageFlag.NEED_UNWRAP | MessageFlag.INNER_BATCH
+"""The flags of a record that is a whole batch; its messages have the queue offsets from the record's on."""
+_BEFORE_BODY = 72
+"""Bytes of a stored record before its body, less its two hosts."""
 
 
 @dataclass(slots=True)
@@ -101,7 +104,7 @@ def decode_stored(data: bytes, broker_name: str = "", *, check_crc: bool = False
         if check_crc and zlib.crc32(body) & 0x7FFF_FFFF != crc:
             raise ProtocolError(f"body of the message at position {position} fails its CRC")
         parts = [(flag, decompress(sys_flag, body), text)]
-        if sys_flag & _INNER == _INNER:
+        if sys_flag & INNER == INNER:
             parts = decode_batch(parts[0][1])
         messages += [
             StoredMessage(
@@ -125,6 +128,49 @@ def decode_stored(data: bytes, broker_name: str = "", *, check_crc: bool = False
             for number, (flag, body, text) in enumerate(parts)
         ]
     return messages
+
+
+def unwrap(data: bytes, *, strict: bool) -> bytes:
+    """Stored records with each message of an inner batch as a record of its own (V1 or V2 as the batch), decompressed.
+
+    A batch that can't be read raises ProtocolError when `strict`, else it stays as it is. ValueError as decode_records.
+    """
+    records = []
+    at = 0
+    for record in decode_records(data):
+        size, queue_offset, sys_flag = record[0], record[4], record[6]
+        stored = data[at : at + size]
+        at += size
+        if sys_flag & INNER != INNER:
+            records.append(stored)
+            continue
+        body_at, body, text = _BEFORE_BODY + len(record[8]) + len(record[10]), record[13], record[15]
+        topic = stored[body_at + len(body) : size - 2 - len(text)]
+        try:
+            messages = decode_batch(decompress(sys_flag, body))
+        except ProtocolError as error:
+            if strict:
+                raise ProtocolError(f"inner batch at offset {queue_offset}: {error}") from None
+            records.append(stored)
+            continue
+        plain = sys_flag & ~(INNER | MessageFlag.COMPRESSED | MessageFlag.COMPRESSION_TYPE)
+        for number, (flag, body, text) in enumerate(messages):
+            records += [
+                struct.pack(">i", body_at + len(body) + len(topic) + 2 + len(text)),
+                stored[4:8],
+                struct.pack(">i", zlib.crc32(body) & 0x7FFF_FFFF),
+                stored[12:16],
+                struct.pack(">iq", flag, queue_offset + number),
+                stored[28:36],
+                struct.pack(">i", plain),
+                stored[40 : body_at - 4],
+                struct.pack(">i", len(body)),
+                body,
+                topic,
+                struct.pack(">h", len(text)),
+                text,
+            ]
+    return b"".join(records)
 
 
 def encode_batch(messages: Iterable[tuple[int, bytes, bytes]]) -> bytes:

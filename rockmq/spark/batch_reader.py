@@ -9,6 +9,8 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from rockmq.base.errors import ProtocolError
 from rockmq.protocol.codec import decode_columns
+from rockmq.protocol.flags import MessageFlag
+from rockmq.protocol.message import INNER, unwrap
 from rockmq.spark import cluster
 from rockmq.spark.options import ReadOptions
 from rockmq.spark.pulling import Part, RangePuller
@@ -79,10 +81,18 @@ async def _gather(parts: AsyncIterator[Part]) -> list[Part]:
 
 def to_batches(parts: list[Part], wanted: Range, options: ReadOptions, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """The records of consecutive parts as Arrow; nothing beyond the range, nothing twice, and no gap unnoticed."""
-    try:
-        records = Records(decode_columns(b"".join([part.records for part in parts])), wanted.queue.broker_name)
-    except ValueError as error:
-        raise ProtocolError(f"{name(wanted.queue)} from {parts[0].start} on: {error}") from None
+    data = b"".join([part.records for part in parts])
+    records = _decoded(data, parts[0], wanted)
+    if records.any_has(INNER):
+        if len(parts) > 1:  # decompressed they may be large
+            for part in parts:
+                yield from to_batches([part], wanted, options, schema)
+            return
+        try:
+            data = unwrap(data, strict=options.fail_on_data_loss)
+        except ProtocolError as error:
+            raise ProtocolError(f"a message of {name(wanted.queue)}: {error}. {ADVICE}") from None
+        records = _decoded(data, parts[0], wanted)
     if not records.rows:
         return
     batch = records.batch(schema)
@@ -90,7 +100,7 @@ def to_batches(parts: list[Part], wanted: Range, options: ReadOptions, schema: p
     keep = _kept(records, parts, wanted, options)
     if keep is not None:
         batch, flags = batch.filter(keep), flags.filter(keep)
-    if "body" not in schema.names or not records.any_compressed:
+    if "body" not in schema.names or not records.any_has(MessageFlag.COMPRESSED):
         yield batch
         return
     try:
@@ -98,6 +108,13 @@ def to_batches(parts: list[Part], wanted: Range, options: ReadOptions, schema: p
     except BrokenBody as error:
         where = f"row {error.row} from offset {parts[0].start} on"
         raise ProtocolError(f"a message of {name(wanted.queue)}, {where}: {error}. {ADVICE}") from None
+
+
+def _decoded(data: bytes, first: Part, wanted: Range) -> Records:
+    try:
+        return Records(decode_columns(data), wanted.queue.broker_name)
+    except ValueError as error:
+        raise ProtocolError(f"{name(wanted.queue)} from {first.start} on: {error}") from None
 
 
 def _kept(records: Records, parts: list[Part], wanted: Range, options: ReadOptions) -> pa.Array | None:
@@ -109,7 +126,7 @@ def _kept(records: Records, parts: list[Part], wanted: Range, options: ReadOptio
         return None
     found = np.asarray(offsets)
     highest_before = np.concatenate(([first - 1], np.maximum.accumulate(found)[:-1]))
-    keep = (found > highest_before) & (found < end)
+    keep = (found > highest_before) & (found >= first) & (found < end)
     if tags is not None:
         return pa.array(keep & records.tagged(tags).to_numpy(zero_copy_only=False))
     if options.fail_on_data_loss and np.count_nonzero(keep) != end - first:

@@ -36,7 +36,7 @@ class Pull(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """The records of offsets start … end - 1, less those lost or filtered out."""
+    """The records of offsets start … end - 1, less those lost or filtered out; of a batch also messages around them."""
 
     start: int
     end: int
@@ -114,7 +114,8 @@ class RangePuller:
             answer = await self._ask(start, min(end - start, self._batch_size))
             if answer.next_offset > start:
                 if answer.status is PullStatus.FOUND:
-                    return Part(start, answer.next_offset, answer.data)
+                    # A record that is a batch may reach beyond, and begin before.
+                    return Part(start, min(answer.next_offset, end), answer.data)
                 if answer.status is PullStatus.NO_MATCHED and self._filtered and answer.min_offset <= start:
                     return Part(start, answer.next_offset, b"")
                 return self._lost(start, min(answer.next_offset, self._wanted.end), answer)

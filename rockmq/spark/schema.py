@@ -14,7 +14,6 @@ import pyarrow.compute as pc
 
 from rockmq.base.errors import ConfigError, ProtocolError
 from rockmq.protocol.compression import decompress
-from rockmq.protocol.flags import MessageFlag
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -48,9 +47,10 @@ class Records:
         """The queue offsets, as integers."""
         return memoryview(cast("bytes", self._decoded["queueOffset"])).cast("q")
 
-    @property
-    def any_compressed(self) -> bool:
-        return bool(pc.any(pc.not_equal(pc.bit_wise_and(self.integers("sysFlag", pa.int32()), _COMPRESSED), 0)).as_py())
+    def any_has(self, flags: int) -> bool:
+        """Whether a sysFlag has all of `flags`."""
+        wanted = pa.scalar(flags, pa.int32())
+        return bool(pc.any(pc.equal(pc.bit_wise_and(self.integers("sysFlag", pa.int32()), wanted), wanted)).as_py())
 
     def integers(self, name: str, kind: pa.DataType) -> pa.Array:
         return pa.Array.from_buffers(kind, self.rows, [None, pa.py_buffer(self._decoded[name])])
@@ -127,8 +127,6 @@ COLUMNS = {
 }
 DDL = ", ".join(f"{name} {column.spark}" for name, column in COLUMNS.items())
 ARROW = pa.schema([(name, column.arrow) for name, column in COLUMNS.items()])
-
-_COMPRESSED = pa.scalar(MessageFlag.COMPRESSED, pa.int32())
 
 
 def project(wanted: "StructType") -> pa.Schema:

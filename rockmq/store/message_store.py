@@ -111,7 +111,8 @@ class MessageStore:
         return "the store has failed; see the broker's log" if self.failed else self.disk.refusal
 
     async def start(self) -> None:
-        """Open and recover. Raises ConfigError when the store is in use or can't be opened."""
+        """Open and recover. Raises ConfigError when the store is in use or can't be opened; cancelled, it ends only when the
+        worker has left the store."""
         self.config_directory.mkdir(parents=True, exist_ok=True)
         self._lock = StoreLock(self.root / "lock")
         try:
@@ -119,11 +120,11 @@ class MessageStore:
             await recovery.telling(self._in_worker(self._open), lambda: self.core.recovery)
             self._retention = Retention(self._retention_options, self.core, self.disk, self._clock, self._in_worker)
             await self._retention.bound_topics()
-        except (_core.StoreError, OSError) as error:
-            self._lock.release()
-            raise ConfigError(f"the store {self.root} can't be opened: {error}") from None
-        except BaseException:
-            self._lock.release()
+        except BaseException as error:
+            # Who gives up waiting doesn't end what the worker has begun, and the lock has to outlast that.
+            await asyncio.shield(self._in_worker(self._lock.release))
+            if isinstance(error, (_core.StoreError, OSError)):
+                raise ConfigError(f"the store {self.root} can't be opened: {error}") from None
             raise
         options = self._options
         if options.transient_store_pool_enable:
@@ -413,8 +414,10 @@ class MessageStore:
             log.warning("lockLogInMemory is given up: %s; is the limit of locked memory too low?", error)
 
     def _save_checkpoint(self, position: int, logics: int) -> None:
-        self._checkpoint.physic = self.core.forced_until
-        self._checkpoint.logics = logics
+        # The core knows no time before it has read or stored a record. What the checkpoint said is on disk all the same, and
+        # without times Apache's broker would read the whole log.
+        self._checkpoint.physic = self.core.forced_until or self._checkpoint.physic
+        self._checkpoint.logics = logics or self._checkpoint.logics
         self._checkpoint.position = min(position, self.core.flushed_position)
         self._checkpoint.save(self._checkpoint_path)
 

@@ -38,7 +38,10 @@ def start(files: list[tuple[int, int]], checkpoint: Checkpoint, *, was_killed: b
 async def telling(opening: Awaitable[None], progress: Callable[[], tuple[int, int]]) -> None:
     """Wait for `opening`, with a line about its `progress` (bytes read, bytes in all) every `PROGRESS_SECONDS`."""
     task = asyncio.ensure_future(opening)
-    while not (await asyncio.wait([task], timeout=PROGRESS_SECONDS))[0]:
-        read, total = progress()
-        log.info("recovering: %.1f of %.1f GiB of log read", read / GIB, total / GIB)
-    await task
+    try:
+        while not (await asyncio.wait([task], timeout=PROGRESS_SECONDS))[0]:
+            read, total = progress()
+            log.info("recovering: %.1f of %.1f GiB of log read", read / GIB, total / GIB)
+        await task
+    finally:
+        task.cancel()

@@ -57,7 +57,17 @@ class Retention:
     async def bound_topics(self) -> None:
         """Hide what topics have over retentionBytesPerTopic. Raises StoreError."""
         if self._topics is not None:
-            await self._in_worker(self._topics.apply)
+            await self._in_worker(self._survey)
+
+    def _survey(self) -> tuple[list[tuple[int, int]], int]:
+        """The log's files, and the lowest position that a queue leads to where topics are bounded, which happens first. It
+        may take long. Raises StoreError."""
+        end = self._core.max_position  # before the files, so that it lies in none that isn't among them
+        files = self._core.files()
+        if self._topics is None:
+            return files, 0
+        self._topics.apply([base for base, _ in files], end)
+        return files, self._core.lowest_position
 
     def topic_deleted(self, topic: str) -> None:
         if self._topics is not None:
@@ -76,15 +86,15 @@ class Retention:
             self._failing = False
 
     async def _clean(self) -> None:
-        await self.bound_topics()
         may_go = self._expired_may_go() or self._forced() or self._over_bytes(self._core.min_position)
         if not may_go and self._topics is None:
             return
+        files, lowest = await self._in_worker(self._survey)
         deleted = 0
-        for (base, _), (behind, behind_stored) in pairwise(await self._in_worker(self._core.files)):
+        for (base, _), (behind, behind_stored) in pairwise(files):
             if deleted:
                 await asyncio.sleep(self._options.delete_commit_log_files_interval / 1000)
-            reason = self._reason(base, behind, behind_stored)
+            reason = self._reason(base, behind, behind_stored, lowest)
             if reason is None or deleted == self._options.delete_file_batch_max:
                 break
             for path in await self._in_worker(partial(self._core.delete_files_below, behind)):
@@ -94,13 +104,13 @@ class Retention:
         if not deleted and self._disk.refusal is not None:
             log.debug("nothing to delete, though messages are refused: %s", self._disk.refusal)
 
-    def _reason(self, base: int, behind: int, behind_stored: int) -> str | None:
+    def _reason(self, base: int, behind: int, behind_stored: int, lowest: int) -> str | None:
         """Why the log's first file goes, None when it stays; `behind_stored` is when the first message behind it, at
-        `behind`, was stored, -1 when there is none yet."""
+        `behind`, was stored, -1 when there is none yet; `lowest` as of `_survey`."""
         over = self._over_bytes(base)
         if over is not None:
             return over
-        if self._topics is not None and self._core.lowest_position >= behind:
+        if lowest >= behind:
             return "no queue leads to a message in it, with retentionBytesPerTopic"
         reserved = self._options.file_reserved_time
         expired = behind_stored >= 0 and behind_stored + reserved * HOUR_MS <= self._clock.now_ms()

@@ -26,10 +26,11 @@ class TopicBounds:
         self._shares: dict[str, dict[int, int]] = {}
         """Bytes by topic and by the first position of a file; only what isn't hidden."""
 
-    def apply(self) -> None:
-        """Count what came since the last call, at the first one all, and hide what is over the bound. It may take long."""
-        end = self._core.max_position
-        bases = [base for base, _ in self._core.files()]
+    def apply(self, bases: list[int], end: int) -> None:
+        """Count what came since the last call, at the first one all, and hide what is over the bound. It may take long.
+
+        `bases` are the first positions of the log's files, `end` is a position up to which they reach.
+        """
         changed: set[str] = set()
         for base, behind in zip(bases, [*bases[1:], end], strict=False):
             start, stop = max(base, self._counted), min(behind, end)

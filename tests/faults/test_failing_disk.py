@@ -2,6 +2,8 @@
 
 import asyncio
 import contextlib
+import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -144,6 +146,47 @@ async def test_a_sender_waits_for_a_slow_disk_as_long_as_configured(
         await traffic.pull()
         faults.clear()
         await traffic.send_until(ResponseCode.SUCCESS, 20)
+        await traffic.check()
+
+
+async def test_a_stop_lets_a_sender_wait_for_a_slow_disk_as_long_as_configured(
+    tmp_path: Path, faults: Faults, traffic: Traffic
+) -> None:
+    """Also one whose queue the broker chooses, which no timeout of the stop's own cuts off."""
+    broker = failing(tmp_path, faults)
+    async with broker.running(traffic) as server:
+        await traffic.sent(20)
+        faults.set("msync hang - 0")
+        sending = asyncio.create_task(traffic.remote.invoke(traffic.address, requests.send_request(b"x", -1), 20))
+        await traffic.runtime()  # so the broker has what was sent on this connection before
+        stopping = asyncio.create_task(asyncio.to_thread(server.process.terminate))
+        assert (await sending).code == ResponseCode.FLUSH_DISK_TIMEOUT
+        faults.clear()
+        assert await stopping == 0
+    async with broker.running(traffic):
+        await traffic.check()
+
+
+@pytest.mark.parametrize("queue_id", [0, -1])
+async def test_a_stop_does_not_wait_for_a_force_that_has_failed(
+    tmp_path: Path, faults: Faults, traffic: Traffic, queue_id: int
+) -> None:
+    """The core holds the reply, or the gate does for a queue that the broker chooses."""
+    broker = failing(tmp_path, faults, syncFlushTimeout="600000")
+    async with broker.running(traffic) as server:
+        await traffic.sent(20)
+        faults.set("msync hang - 0")
+        sending = asyncio.create_task(traffic.remote.invoke(traffic.address, requests.send_request(b"x", queue_id), 60))
+        await traffic.runtime()
+        os.kill(server.pid, signal.SIGTERM)
+        await asyncio.sleep(0.5)
+        faults.set("msync eio - 0")
+        assert await asyncio.to_thread(server.process.wait, EXIT_S) == 0
+        with pytest.raises(RemotingError):
+            await sending
+        assert (tmp_path / "data" / "abort").exists(), "the next start must check the log"
+    faults.clear()
+    async with broker.running(traffic):
         await traffic.check()
 
 

@@ -1,5 +1,6 @@
 """Reading topics of a real server with Spark."""
 
+import asyncio
 import json
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -10,7 +11,14 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from rockmq.client import Message
+from rockmq.base.errors import RouteNotFound
+from rockmq.client import Client, Message
+from rockmq.protocol import codec
+from rockmq.protocol.codes import RequestCode
+from rockmq.protocol.headers.admin import CreateTopic
+from rockmq.protocol.headers.send import SendMessageV2
+from rockmq.protocol.message import encode_batch
+from rockmq.remoting.client import RemotingClient
 from rockmq.spark.schema import COLUMNS
 from tests.support import cluster
 from tests.support.cluster import Cluster
@@ -82,6 +90,69 @@ def test_offsets_in_json_are_exact(topic: Topic, read: Read, server: Cluster) ->
     )
 
     assert places(frame) == [(0, offset) for offset in range(10, 60)]
+
+
+def test_batches_that_are_stored_whole_are_read_as_their_messages(
+    read: Read, server: Cluster, unique: Callable[[str], str]
+) -> None:
+    """queue.type=BatchCQ: pulls give whole records, also to who begins or ends within one."""
+    name = unique("spark")
+    asyncio.run(fill_batch_queue(server, name, sizes=[3, 1, 250, 40, 7] * 8))
+
+    frame = read(name)
+    small = read(name, maxRecordsPerPartition="17", pullBatchSize="10")
+    wanted = {"startingOffsets": 2, "endingOffsets": 300}
+    part = read(name, **{key: json.dumps({name: {cluster.broker_name(server): {"0": at}}}) for key, at in wanted.items()})
+
+    assert [(row.queueOffset, bytes(row.body), row.msgId) for row in frame.collect()] == [
+        (number, b"%d" % number, f"U{number}") for number in range(8 * 301)
+    ]
+    assert places(small) == places(frame) == every(q0=8 * 301)
+    assert places(part) == [(0, offset) for offset in range(2, 300)]
+
+
+async def fill_batch_queue(server: Cluster, topic: str, sizes: list[int]) -> None:
+    """Create the topic with one batch queue, and send inner batches of numbered messages."""
+    async with Client(server.namesrv) as mq:
+        remote = RemotingClient()
+        create = CreateTopic(
+            topic=topic,
+            default_topic="TBW102",
+            read_queue_nums=1,
+            write_queue_nums=1,
+            perm=6,
+            attributes="+queue.type=BatchCQ",
+        )
+        await remote.ask(server.broker, codec.request(RequestCode.UPDATE_AND_CREATE_TOPIC, create), 10)
+        number = 0
+        for size in sizes:
+            parts = ((0, b"%d" % each, b"UNIQ_KEY\x01U%d\x02" % each) for each in range(number, number + size))
+            header = SendMessageV2(
+                producer_group="spark-tests",
+                topic=topic,
+                default_topic="TBW102",
+                default_topic_queue_nums=1,
+                queue_id=0,
+                sys_flag=0,
+                born_timestamp=0,
+                flag=0,
+                properties=f"UNIQ_KEY\x01whole {number}\x02",
+                batch=True,
+            )
+            request = codec.request(RequestCode.SEND_BATCH_MESSAGE, header, encode_batch(parts))
+            await remote.ask(server.broker, request, 10)
+            number += size
+        await remote.close()
+        async with asyncio.timeout(20):
+            while not await routed(mq, topic):
+                await asyncio.sleep(0.2)
+
+
+async def routed(mq: Client, topic: str) -> bool:
+    try:
+        return bool(await mq.queues(topic))
+    except RouteNotFound:
+        return False
 
 
 def test_latest_to_latest_is_nothing(topic: Topic, read: Read) -> None:

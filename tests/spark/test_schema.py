@@ -22,6 +22,7 @@ from rockmq.base.errors import ConfigError, ProtocolError
 from rockmq.protocol.bodies.common import MessageQueue
 from rockmq.protocol.codec import decode_columns
 from rockmq.protocol.compression import Compression, compress
+from rockmq.protocol.message import INNER, encode_batch
 from rockmq.spark import schema
 from rockmq.spark.batch_reader import to_batches
 from rockmq.spark.options import ReadOptions, parse
@@ -144,6 +145,51 @@ def test_a_broken_body_is_an_error_or_stays_as_stored() -> None:
         batches(*records)
     (batch,) = batches(*records, failOnDataLoss="false")
     assert batch.column("body").to_pylist() == [b"body", b"no zlib"]
+
+
+def inner(offset: int, count: int, kind: Compression | None = None) -> Record:
+    """A record with the messages `offset` … `offset` + `count` - 1."""
+    parts = ((0, b"%d" % at, b"UNIQ_KEY\x01U%d\x02TAGS\x01t%d\x02" % (at, at % 2)) for at in range(offset, offset + count))
+    body = encode_batch(parts)
+    flags = INNER if kind is None else INNER | kind.flags
+    said = {"UNIQ_KEY": "whole", "INNER_NUM": str(count), "INNER_BASE": str(offset)}
+    packed = body if kind is None else compress(kind, body)
+    return Record(queue_offset=offset, position=offset * 1000, body=packed, sys_flag=flags, properties=said)
+
+
+@pytest.mark.parametrize("kind", [None, *Compression])
+def test_an_inner_batch_has_a_row_for_each_message(kind: Compression | None) -> None:
+    records = [Record(queue_offset=0), inner(1, 3, kind), Record(queue_offset=4), inner(5, 2, kind)]
+
+    (batch,) = batches(*records, end=7)
+
+    assert batch.column("queueOffset").to_pylist() == list(range(7))
+    assert batch.column("body").to_pylist() == [b"body", b"1", b"2", b"3", b"body", b"5", b"6"]
+    assert batch.column("msgId").to_pylist()[1:4] == ["U1", "U2", "U3"]
+    assert batch.column("tags").to_pylist()[1:4] == ["t1", "t0", "t1"]
+    assert dict(batch.column("properties").to_pylist()[2]) == {"UNIQ_KEY": "U2", "TAGS": "t0"}
+    assert batch.column("commitLogOffset").to_pylist()[1:4] == [1000] * 3
+    assert set(batch.column("sysFlag").to_pylist()) == {0}
+    batch.validate(full=True)
+
+
+def test_ranges_begin_and_end_within_an_inner_batch() -> None:
+    parts = [Part(3, 6, encode(inner(1, 5))), Part(6, 8, encode(inner(6, 1), inner(7, 3))), Part(8, 9, encode(inner(7, 3)))]
+
+    found = list(to_batches(parts, Range(QUEUE, 3, 9), given(), ARROW))
+
+    assert offsets(found) == [3, 4, 5, 6, 7, 8]
+    assert offsets(list(to_batches(parts, Range(QUEUE, 3, 9), given(tags="t0"), ARROW))) == [4, 6, 8]
+
+
+@pytest.mark.parametrize("flags", [INNER, INNER | Compression.ZLIB.flags])
+def test_a_broken_inner_batch_is_an_error_or_stays_as_stored(flags: int) -> None:
+    records = [Record(queue_offset=0), Record(queue_offset=1, body=b"no batch", sys_flag=flags)]
+
+    with pytest.raises(ProtocolError, match="orders/broker-a/3: inner batch at offset 1"):
+        batches(*records, end=4)
+    (batch,) = batches(*records, end=4, failOnDataLoss="false")
+    assert batch.column("body").to_pylist() == [b"body", b"no batch"]
 
 
 def test_large_bodies_go_into_several_batches(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,8 @@
 
 from itertools import islice
 
+from rockmq.base.errors import ConfigError
+from rockmq.broker.long_polling import LongPolling
 from rockmq.broker.offsets import ConsumerOffsets
 from rockmq.broker.runtime_info import RuntimeInfo
 from rockmq.broker.topics import QUEUES_MAX, TopicTable
@@ -44,12 +46,14 @@ class AdminHandlers:
         topic_table: TopicTable,
         offsets: ConsumerOffsets,
         store: MessageStore,
+        long_polling: LongPolling,
         runtime: RuntimeInfo,
     ) -> None:
         self._options = options
         self._topics = topic_table
         self._offsets = offsets
         self._store = store
+        self._long_polling = long_polling
         self._runtime = runtime
 
     async def create_topic(self, header: CreateTopic, request: Command, connection: Connection) -> Answer:
@@ -82,7 +86,10 @@ class AdminHandlers:
         )
         if held is not None and config.has_batch_queues != held.has_batch_queues:
             raise Refusal(ResponseCode.INVALID_PARAMETER, f"queue.type of the topic {header.topic} can't be changed")
-        saved = self._topics.put(config)
+        try:
+            saved = self._topics.put(config)
+        except ConfigError as error:
+            raise Refusal(ResponseCode.INVALID_PARAMETER, str(error)) from None
         if saved is not None:
             await saved
         return codec.reply(request)
@@ -92,6 +99,8 @@ class AdminHandlers:
             remark = f"the topic {header.topic} belongs to the system and can't be deleted"
             raise Refusal(ResponseCode.INVALID_PARAMETER, remark)
         saved = self._topics.delete(header.topic)
+        # The queues go with what watches them: if the topic is made anew, nothing would wake whoever waits for this one.
+        self._long_polling.answer_topic(header.topic)
         self._offsets.delete_topic(header.topic)
         await self._store.delete_queues(header.topic)
         if saved is not None:

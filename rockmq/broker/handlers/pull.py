@@ -22,7 +22,7 @@ from rockmq.protocol.codes import ResponseCode
 from rockmq.protocol.flags import Permission, PullFlag
 from rockmq.protocol.headers.pull import Pull, PullResponse
 from rockmq.remoting.connection import Connection
-from rockmq.remoting.dispatch import Answer, Refusal
+from rockmq.remoting.dispatch import Answer, Refusal, refused
 from rockmq.store import GetResult, GetStatus
 from rockmq.store.message_store import MessageStore
 
@@ -115,7 +115,7 @@ class PullHandler:
             raise _refused(ResponseCode.NO_PERMISSION, remark, forbidden=2)
         topic = self._topics.get(header.topic)
         if topic is None:
-            raise _refused(ResponseCode.TOPIC_NOT_EXIST, f"topic[{header.topic}] not exist, apply first please!")
+            raise _no_topic(header.topic)
         if not topic.perm & Permission.READ:
             remark = f"the topic {header.topic} is not readable (perm {topic.perm})"
             raise _refused(ResponseCode.NO_PERMISSION, remark, forbidden=3)
@@ -183,6 +183,9 @@ class PullHandler:
             return False
 
         def attempt(last: bool) -> bool:
+            if self._topics.get(header.topic) is None:
+                connection.answer(request, refused(request, _no_topic(header.topic)))
+                return True
             result = self._get(wanted, request)
             if result.messages:
                 connection.answer(request, self._found(result))
@@ -225,6 +228,10 @@ def _not_found(wanted: _Wanted, request: Command, result: GetResult, code: Respo
         max_offset=result.max_offset,
     )
     return codec.reply(request, code, _NAMES[result.status], header)
+
+
+def _no_topic(topic: str) -> Refusal:
+    return _refused(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist, apply first please!")
 
 
 def _refused(code: ResponseCode, remark: str, forbidden: int | None = None) -> Refusal:

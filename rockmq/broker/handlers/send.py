@@ -131,9 +131,12 @@ class SendHandler:
         sys_flag = header.sys_flag
         if config.topic_filter_type == "MULTI_TAG":
             sys_flag |= MessageFlag.MULTI_TAGS
-        if header.batch:
-            return self._append_batch(config, header, request, connection, queue_id, sys_flag)
-        return self._append(header, request, connection, queue_id, sys_flag)
+        try:
+            if header.batch:
+                return self._append_batch(config, header, request, connection, queue_id, sys_flag)
+            return self._append(header, request, connection, queue_id, sys_flag)
+        except ProtocolError as error:  # properties, or a batch, that can't be stored
+            raise Refusal(ResponseCode.MESSAGE_ILLEGAL, str(error)) from None
 
     def _append(
         self, header: SendMessage, request: Command, connection: Connection, queue_id: int, sys_flag: int
@@ -141,30 +144,38 @@ class SendHandler:
         found = properties.decode((header.properties or "").encode())
         if properties.INNER_NUM in found:
             raise Refusal(ResponseCode.MESSAGE_ILLEGAL, f"property {properties.INNER_NUM}, but sysFlag marks no inner batch")
-        self._refuse_special(found, sys_flag)
-        for key in (properties.POP_CK, properties.CRC32):
-            found.pop(key, None)
-        for key in [key for key in found if key.startswith(properties.TRANSIENT_PREFIX)]:
-            del found[key]
         unique_key = found.setdefault(properties.UNIQ_KEY, self._unique_ids.make())
-        found |= self._extra
-        found[properties.CLUSTER] = self._options.identity.broker_cluster_name
-        try:
-            put = self._store.append(
-                header.topic,
-                queue_id,
-                request.body,
-                properties.encode(found),
-                born_host=connection.peer_host,
-                born_timestamp=header.born_timestamp,
-                flag=header.flag,
-                sys_flag=sys_flag,
-                reconsume_times=header.reconsume_times or 0,
-            )
-        except ProtocolError as error:
-            raise Refusal(ResponseCode.MESSAGE_ILLEGAL, str(error)) from None
+        put = self._put(header, request, connection, queue_id, sys_flag, found)
         msg_id = ids.offset_id(self._store.store_host, put.position)
         return self._stored(request, header.topic, queue_id, put, msg_id, unique_key)
+
+    def _put(
+        self,
+        header: SendMessage,
+        request: Command,
+        connection: Connection,
+        queue_id: int,
+        sys_flag: int,
+        found: dict[str, str],
+    ) -> Put:
+        """Store one record with these properties, less what isn't for a client to say and with what the broker says."""
+        self._refuse_special(found, sys_flag)
+        for key in list(found):
+            if key in (properties.POP_CK, properties.CRC32) or key.startswith(properties.TRANSIENT_PREFIX):
+                del found[key]
+        found |= self._extra
+        found[properties.CLUSTER] = self._options.identity.broker_cluster_name
+        return self._store.append(
+            header.topic,
+            queue_id,
+            request.body,
+            properties.encode(found),
+            born_host=connection.peer_host,
+            born_timestamp=header.born_timestamp,
+            flag=header.flag,
+            sys_flag=sys_flag,
+            reconsume_times=header.reconsume_times or 0,
+        )
 
     def _refuse_special(self, found: dict[str, str], sys_flag: int) -> None:
         for key, what in _NOT_BUILT.items():
@@ -217,18 +228,9 @@ class SendHandler:
         if count > INNER_MAX:
             raise Refusal(ResponseCode.MESSAGE_ILLEGAL, f"the batch has {count} messages, the bound is {INNER_MAX}")
         found.pop(properties.INNER_BASE, None)
-        found |= {properties.INNER_NUM: str(count), properties.CLUSTER: self._options.identity.broker_cluster_name}
-        put = self._store.append(
-            header.topic,
-            queue_id,
-            request.body,
-            properties.encode(found),
-            born_host=connection.peer_host,
-            born_timestamp=header.born_timestamp,
-            flag=header.flag,
-            sys_flag=sys_flag | MessageFlag.NEED_UNWRAP | MessageFlag.INNER_BATCH,
-            reconsume_times=header.reconsume_times or 0,
-        )
+        found[properties.INNER_NUM] = str(count)
+        sys_flag |= MessageFlag.NEED_UNWRAP | MessageFlag.INNER_BATCH
+        put = self._put(header, request, connection, queue_id, sys_flag, found)
         msg_id, key = ids.offset_id(self._store.store_host, put.position), found[properties.UNIQ_KEY]
         return self._stored(request, header.topic, queue_id, put, msg_id, key, batch_unique_key=key)
 

@@ -132,14 +132,20 @@ REFUSED = {
     "batch cut off": (
         send_fields(m="true"),
         BATCH[:-3],
-        ResponseCode.INVALID_PARAMETER,
+        ResponseCode.MESSAGE_ILLEGAL,
         "batch",
     ),
     "batch with a lying body length": (
         send_fields(m="true"),
         struct.pack(">iiiii", 40, 0, 0, 0, 2**31 - 1) + bytes(20),
-        ResponseCode.INVALID_PARAMETER,
+        ResponseCode.MESSAGE_ILLEGAL,
         "batch",
+    ),
+    "batch with properties that a crash could have torn": (
+        send_fields(m="true"),
+        encode_batch([(0, b"one", b""), (0, b"two", b"a\x01" + bytes(16) + b"b\x02")]),
+        ResponseCode.MESSAGE_ILLEGAL,
+        "properties",
     ),
 }
 

@@ -8,20 +8,17 @@ import pytest
 from rockmq.base.errors import ConfigError
 from rockmq.broker.server import Broker
 from rockmq.protocol import codec, properties
-from rockmq.protocol.codec import Command
+from rockmq.protocol.codec import Command, decode_records
 from rockmq.protocol.codes import RequestCode, ResponseCode
-from rockmq.protocol.headers.admin import CreateTopic, DeleteTopic
+from rockmq.protocol.headers.admin import DeleteTopic
 from rockmq.protocol.message import decode_stored, encode_batch
 from rockmq.remoting.client import RemotingClient
 from tests.unit.broker.conftest import running
-from tests.unit.broker.test_messages import pull_request, send_request, sent
+from tests.unit.broker.test_messages import create_request, pull_request, send_request, sent
 
 
 def create(attributes: str = "+queue.type=BatchCQ") -> Command:
-    header = CreateTopic(
-        topic="T", default_topic="TBW102", read_queue_nums=2, write_queue_nums=2, perm=6, attributes=attributes
-    )
-    return codec.request(RequestCode.UPDATE_AND_CREATE_TOPIC, header)
+    return create_request(queues=2, attributes=attributes)
 
 
 def batch(count: int, prefix: str = "b") -> bytes:
@@ -78,6 +75,42 @@ async def test_too_large_a_batch_is_refused(broker: Broker, remote: RemotingClie
     assert (await remote.invoke(broker.address, pull_request(), 5)).code == ResponseCode.PULL_NOT_FOUND
 
 
+async def test_an_inner_batch_says_of_itself_what_any_message_may(broker: Broker, remote: RemotingClient) -> None:
+    """Row 2.4."""
+    await remote.ask(broker.address, create(), 5)
+    said = {"POP_CK": "1 2", "__CRC32#": "0123456789", "__RMQ.TRANSIENT.x": "1", "CLUSTER": "other", "MSG_REGION": "other"}
+    await sent(remote, broker, send_request(batch(3), batch=True, UNIQ_KEY="whole", mine="kept", **said))
+    [record] = decode_records((await remote.ask(broker.address, pull_request(), 5)).body)
+    assert properties.decode(record[-1]) == {
+        "UNIQ_KEY": "whole",
+        "mine": "kept",
+        "INNER_NUM": "3",
+        "INNER_BASE": "0",
+        "CLUSTER": "DefaultCluster",
+        "MSG_REGION": "DefaultRegion",
+        "TRACE_ON": "true",
+    }
+
+
+REFUSED = {
+    "properties over their bound": ({"KEYS": "k" * 32_700}, ResponseCode.MESSAGE_ILLEGAL, "32767"),
+    "properties that a crash could have torn": ({"a": "\0" * 16 + "b"}, ResponseCode.MESSAGE_ILLEGAL, "torn"),
+    "a timer": ({"TIMER_DELAY_SEC": "1"}, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, "not built"),
+    "half a transaction": ({"TRAN_MSG": "true"}, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, "not built"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+async def test_an_inner_batch_is_refused_for_what_any_message_is(broker: Broker, remote: RemotingClient, case: str) -> None:
+    more, code, names = REFUSED[case]
+    await remote.ask(broker.address, create(), 5)
+    refused = await remote.invoke(broker.address, send_request(batch(3), batch=True, UNIQ_KEY="whole", **more), 5)
+    assert (refused.code, names in (refused.remark or "")) == (code, True)
+    cut = await remote.invoke(broker.address, send_request(batch(3)[:-3], batch=True, UNIQ_KEY="whole"), 5)
+    assert (cut.code, "batch" in (cut.remark or "")) == (ResponseCode.MESSAGE_ILLEGAL, True)
+    assert (await remote.invoke(broker.address, pull_request(), 5)).code == ResponseCode.PULL_NOT_FOUND
+
+
 async def test_queues_that_contradict_the_document_are_told(
     tmp_path: Path, remote: RemotingClient, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -104,3 +137,9 @@ async def test_simple_queues_stay_what_they_are(tmp_path: Path, remote: Remoting
     with pytest.raises(ConfigError, match="T has simple queues already"):
         async with running(tmp_path):
             pass
+    del topics["topicConfigTable"]["T"]
+    document.write_text(json.dumps(topics))
+    async with running(tmp_path) as broker:
+        refused = await remote.invoke(broker.address, create(), 5)
+        assert (refused.code, "T has simple queues" in (refused.remark or "")) == (ResponseCode.INVALID_PARAMETER, True)
+        await remote.ask(broker.address, create(""), 5)

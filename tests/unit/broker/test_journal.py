@@ -108,6 +108,19 @@ async def test_a_clean_stop_leaves_a_whole_document_and_no_journal(tmp_path: Pat
     }
 
 
+async def test_files_that_are_no_journals_are_left_alone(tmp_path: Path, large: TopicTable) -> None:
+    await put(large, "new")
+    others = [
+        tmp_path / f"topics.json.journal.{ending}" for ending in ("007", "0", "\u0663", "-1", "1_0", "1.unrelated", "")
+    ]
+    for path in others:
+        path.write_bytes(b"not ours")
+    found = crashed(tmp_path)
+    assert found.all() == large.all()
+    await large.close()
+    assert all(path.read_bytes() == b"not ours" for path in others)
+
+
 async def test_a_torn_end_is_passed_over_wherever_it_was_torn(tmp_path: Path, large: TopicTable) -> None:
     await put(large, "kept")
     path = journals(tmp_path)[-1]

@@ -73,6 +73,18 @@ def pull_request(offset: int = 0, *, queue_id: int = 0, count: int = 32, suspend
     return codec.request(RequestCode.PULL_MESSAGE, header)
 
 
+def create_request(topic: str = "T", *, queues: int = 4, perm: int = 6, attributes: str | None = None) -> Command:
+    header = CreateTopic(
+        topic=topic,
+        default_topic="TBW102",
+        read_queue_nums=queues,
+        write_queue_nums=queues,
+        perm=perm,
+        attributes=attributes,
+    )
+    return codec.request(RequestCode.UPDATE_AND_CREATE_TOPIC, header)
+
+
 async def sent(remote: RemotingClient, broker: Broker, request: Command) -> SendResponse:
     response = await remote.ask(broker.address, request, 5)
     assert response.fields["MSG_REGION"] == "DefaultRegion"
@@ -302,8 +314,7 @@ async def test_second_broker_is_kept_out_of_the_store(tmp_path: Path, broker: Br
 
 async def test_changed_topic_is_served_at_once(broker: Broker, remote: RemotingClient) -> None:
     async def change(perm: int, queues: int) -> None:
-        header = CreateTopic(topic="T", default_topic="TBW102", read_queue_nums=queues, write_queue_nums=queues, perm=perm)
-        await remote.ask(broker.address, codec.request(RequestCode.UPDATE_AND_CREATE_TOPIC, header), 5)
+        await remote.ask(broker.address, create_request(queues=queues, perm=perm), 5)
 
     await change(perm=6, queues=8)
     assert (await sent(remote, broker, send_request(b"x", queue_id=7))).queue_offset == 0

@@ -20,6 +20,7 @@ from rockmq.protocol.headers.route import GetRouteInfo
 from rockmq.remoting.client import RemotingClient
 from rockmq.remoting.dispatch import Refusal
 from tests.unit.broker.conftest import running
+from tests.unit.broker.test_messages import create_request
 
 
 def name_server(root: Path, port: int = 0) -> NameServer:
@@ -86,8 +87,7 @@ MANY = 2 * WHOLE_MAX + 300
 
 
 async def create(remote: RemotingClient, broker: str, topic: str, queues: int = 4) -> None:
-    header = CreateTopic(topic=topic, default_topic="TBW102", read_queue_nums=queues, write_queue_nums=queues, perm=6)
-    await remote.ask(broker, codec.request(RequestCode.UPDATE_AND_CREATE_TOPIC, header), 20)
+    await remote.ask(broker, create_request(topic, queues=queues), 20)
 
 
 async def create_many(remote: RemotingClient, broker: str) -> None:

@@ -10,28 +10,10 @@ from rockmq.broker.offsets import ConsumerOffsets
 from rockmq.broker.server import Broker
 from rockmq.protocol import codec
 from rockmq.protocol.codes import RequestCode, ResponseCode
-from rockmq.protocol.headers.admin import CreateTopic
 from rockmq.protocol.headers.offset import UpdateConsumerOffset
-from rockmq.protocol.headers.pull import Pull
-from rockmq.protocol.headers.send import SendMessage
 from rockmq.remoting.client import RemotingClient
 from tests.unit.broker.conftest import options, running
-
-SEND = SendMessage(
-    producer_group="p",
-    topic="T",
-    default_topic="TBW102",
-    default_topic_queue_nums=4,
-    queue_id=0,
-    sys_flag=0,
-    born_timestamp=1,
-    flag=0,
-)
-
-
-async def create(remote: RemotingClient, broker: str, topic: str) -> None:
-    header = CreateTopic(topic=topic, default_topic="TBW102", read_queue_nums=4, write_queue_nums=4, perm=6)
-    await remote.ask(broker, codec.request(RequestCode.UPDATE_AND_CREATE_TOPIC, header), 5)
+from tests.unit.broker.test_messages import create_request, pull_request, send_request
 
 
 async def commit_until_stopped(broker: str, queue_id: int) -> int:
@@ -51,7 +33,7 @@ async def commit_until_stopped(broker: str, queue_id: int) -> int:
 
 async def test_offsets_acknowledged_until_the_last_moment_are_saved(tmp_path: Path, remote: RemotingClient) -> None:
     async with running(tmp_path) as broker:
-        await create(remote, broker.address, "T")
+        await remote.ask(broker.address, create_request(), 5)
         commits = [asyncio.create_task(commit_until_stopped(broker.address, queue_id)) for queue_id in range(4)]
         await asyncio.sleep(0.2)
         assert not any(commit.done() for commit in commits)
@@ -66,26 +48,10 @@ async def test_what_was_begun_is_answered(tmp_path: Path, remote: RemotingClient
     """A send that waits for the disk, and a pull that waits for messages."""
     broker = Broker(options(tmp_path, flushDiskType="SYNC_FLUSH"))
     await broker.start()
-    await create(remote, broker.address, "T")
-    pull = Pull(
-        consumer_group="g",
-        topic="T",
-        queue_id=1,
-        queue_offset=0,
-        max_msg_nums=32,
-        sys_flag=0b110,
-        commit_offset=0,
-        suspend_timeout_millis=20_000,
-        subscription="*",
-        sub_version=0,
-        expression_type="TAG",
-    )
-    pulled = asyncio.create_task(remote.invoke(broker.address, codec.request(RequestCode.PULL_MESSAGE, pull), 10))
+    await remote.ask(broker.address, create_request(), 5)
+    pulled = asyncio.create_task(remote.invoke(broker.address, pull_request(queue_id=1, suspend_ms=20_000), 10))
     senders = [RemotingClient() for _ in range(8)]
-    sent = [
-        asyncio.create_task(each.ask(broker.address, codec.request(RequestCode.SEND_MESSAGE, SEND, b"body"), 10))
-        for each in senders
-    ]
+    sent = [asyncio.create_task(each.ask(broker.address, send_request(b"body"), 10)) for each in senders]
     while not any(each.done() for each in sent):
         await asyncio.sleep(0)
     await broker.close()
@@ -100,8 +66,8 @@ async def test_what_was_begun_is_answered(tmp_path: Path, remote: RemotingClient
 @pytest.mark.parametrize("flush", ["SYNC_FLUSH", "ASYNC_FLUSH"])
 async def test_a_broker_with_nothing_to_do_stops_at_once(tmp_path: Path, remote: RemotingClient, flush: str) -> None:
     async with running(tmp_path, flushDiskType=flush) as broker:
-        await create(remote, broker.address, "T")
-        await remote.ask(broker.address, codec.request(RequestCode.SEND_MESSAGE, SEND, b"body"), 5)
+        await remote.ask(broker.address, create_request(), 5)
+        await remote.ask(broker.address, send_request(b"body"), 5)
     broker = Broker(options(tmp_path, flushDiskType=flush))
     await broker.start()
     async with asyncio.timeout(4):

@@ -9,11 +9,11 @@ import pytest
 from rockmq import _core
 from rockmq.protocol import codec
 from rockmq.protocol.codes import RequestCode, ResponseCode
-from rockmq.protocol.headers.admin import CreateTopic
+from rockmq.protocol.headers.admin import DeleteTopic
 from rockmq.protocol.message import decode_stored
 from rockmq.remoting.client import RemotingClient
 from tests.unit.broker.conftest import running
-from tests.unit.broker.test_messages import pull_request, send_request
+from tests.unit.broker.test_messages import create_request, pull_request, send_request
 
 WAIT_MS = 60_000
 
@@ -55,11 +55,6 @@ def disk(monkeypatch: pytest.MonkeyPatch) -> Disk:
     return disk
 
 
-async def create(remote: RemotingClient, broker: str) -> None:
-    header = CreateTopic(topic="T", default_topic="TBW102", read_queue_nums=1, write_queue_nums=1, perm=6)
-    await remote.ask(broker, codec.request(RequestCode.UPDATE_AND_CREATE_TOPIC, header), 5)
-
-
 def bodies(answer: codec.Command) -> list[bytes]:
     assert answer.code == ResponseCode.SUCCESS
     return [message.body for message in decode_stored(answer.body)]
@@ -71,7 +66,7 @@ async def test_a_message_that_was_forced_too_late_wakes_who_waits(
 ) -> None:
     """Its sender was told of a timeout: the core held that reply, or, for a queue of the broker's choice, the gate did."""
     async with running(tmp_path, flushDiskType="SYNC_FLUSH", syncFlushTimeout="600") as broker:
-        await create(remote, broker.address)
+        await remote.ask(broker.address, create_request(queues=1), 5)
         pulled = asyncio.create_task(remote.invoke(broker.address, pull_request(suspend_ms=WAIT_MS), 20))
         await asyncio.sleep(0.1)
         answer = await remote.invoke(broker.address, send_request(b"late", queue_id=queue_id), 10)
@@ -87,7 +82,7 @@ async def test_a_pull_that_waits_on_is_woken_by_what_came_between_two_forces(
 ) -> None:
     """The first message woke it and doesn't match; the second came before that, and isn't durable then."""
     async with running(tmp_path, flushDiskType="SYNC_FLUSH") as broker:
-        await create(remote, broker.address)
+        await remote.ask(broker.address, create_request(queues=1), 5)
         pulled = asyncio.create_task(remote.invoke(broker.address, pull_request(suspend_ms=WAIT_MS, tags="paid"), 20))
         await asyncio.sleep(0.1)
         sent = [asyncio.create_task(remote.invoke(broker.address, send_request(b"other", tag="sent"), 10))]
@@ -108,7 +103,7 @@ async def test_a_pull_that_begins_before_a_message_is_durable_is_woken(
     tmp_path: Path, remote: RemotingClient, disk: Disk
 ) -> None:
     async with running(tmp_path, flushDiskType="SYNC_FLUSH") as broker:
-        await create(remote, broker.address)
+        await remote.ask(broker.address, create_request(queues=1), 5)
         sent = asyncio.create_task(remote.invoke(broker.address, send_request(b"wanted"), 10))
         await disk.appended(1)
         pulled = asyncio.create_task(remote.invoke(broker.address, pull_request(suspend_ms=WAIT_MS), 20))
@@ -119,10 +114,30 @@ async def test_a_pull_that_begins_before_a_message_is_durable_is_woken(
         assert (await sent).code == ResponseCode.SUCCESS
 
 
+@pytest.mark.parametrize("offset", [0, 1])
+async def test_a_pull_that_waits_for_a_topic_that_is_deleted_is_told(
+    tmp_path: Path, remote: RemotingClient, offset: int
+) -> None:
+    """Row 5.3: Apache tells it when its time is over. A topic of the same name may be there by then, with other queues."""
+    async with running(tmp_path) as broker:
+        await remote.ask(broker.address, create_request(queues=1), 5)
+        for _ in range(offset):
+            await remote.ask(broker.address, send_request(b"first"), 10)
+        pulled = asyncio.create_task(remote.invoke(broker.address, pull_request(offset, suspend_ms=WAIT_MS), 20))
+        await asyncio.sleep(0.1)
+        assert not pulled.done()
+        delete = codec.request(RequestCode.DELETE_TOPIC_IN_BROKER, DeleteTopic(topic="T"))
+        await asyncio.gather(remote.ask(broker.address, delete, 5), remote.ask(broker.address, create_request(queues=1), 5))
+        answer = await asyncio.wait_for(pulled, 4)
+        assert (answer.code, "topic[T] not exist" in (answer.remark or "")) == (ResponseCode.TOPIC_NOT_EXIST, True)
+        await remote.ask(broker.address, send_request(b"again"), 10)
+        assert bodies(await remote.invoke(broker.address, pull_request(suspend_ms=WAIT_MS), 5)) == [b"again"]
+
+
 async def test_what_one_look_does_not_reach_is_asked_for_again_at_once(tmp_path: Path, remote: RemotingClient) -> None:
     """A pull woken by more messages that don't match than are looked at in one go doesn't wait for the next one."""
     async with running(tmp_path) as broker:
-        await create(remote, broker.address)
+        await remote.ask(broker.address, create_request(queues=1), 5)
         pulled = asyncio.create_task(remote.invoke(broker.address, pull_request(suspend_ms=WAIT_MS, tags="paid"), 20))
         await asyncio.sleep(0.1)
         await asyncio.gather(

@@ -1,7 +1,7 @@
 """Shares of queues, against vectors that Apache's jars gave and against Java's formula."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rockmq.client import allocate
@@ -34,7 +34,6 @@ def test_uneven_numbers(queues: int, clients: int, expected: list[list[int]]) ->
     assert shares(queues, clients) == expected
 
 
-@settings(deadline=None)
 @given(queues=st.integers(0, 200), clients=st.integers(1, 60))
 def test_every_queue_has_one_owner_and_shares_differ_by_one(queues: int, clients: int) -> None:
     found = shares(queues, clients)

@@ -2,7 +2,7 @@
 
 import itertools
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rockmq.client.batching import PART_OVERHEAD, Part, split, spread
@@ -22,7 +22,6 @@ def test_the_size_of_a_part_is_what_it_costs() -> None:
     assert one.size == len(encode_batch([(one.flag, one.body, one.properties)]))
 
 
-@settings(deadline=None)
 @given(st.lists(st.integers(1, 300), max_size=40))
 def test_runs_are_in_order_and_within_the_bound(sizes: list[int]) -> None:
     bound = 200

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rockmq.client.in_flight import InFlight
@@ -78,7 +78,6 @@ async def test_cancelled_in_the_moment_of_its_turn() -> None:
     assert bound.messages == 1
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(["take", "give", "cancel"]), st.integers(1, 60)), max_size=60))
 def test_never_over_the_bounds_and_nothing_is_lost(steps: list[tuple[str, int]]) -> None:
     asyncio.run(play(steps))

@@ -2,7 +2,7 @@
 
 import random
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rockmq.client import process_queue as limits
@@ -44,7 +44,6 @@ def test_an_empty_queue_stands_where_the_next_pull_begins() -> None:
     assert process_queue.offset == 20
 
 
-@settings(deadline=None)
 @given(st.lists(st.integers(1, 5), min_size=1, max_size=80), st.randoms(use_true_random=False))
 def test_the_offset_is_the_smallest_unfinished(steps: list[int], order: random.Random) -> None:
     offsets = [sum(steps[: index + 1]) for index in range(len(steps))]

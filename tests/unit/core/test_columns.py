@@ -5,7 +5,7 @@ import itertools
 import struct
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rockmq._core import decode_columns, decode_records
@@ -13,7 +13,6 @@ from tests.support import model
 from tests.support.model import Record
 from tests.unit.core.stores import HOST, HOST_V6, PEER, PEER_V6
 
-patient = settings(deadline=None)  # the machine may be busy
 longs, ints = st.integers(-(2**63), 2**63 - 1), st.integers(-(2**31), 2**31 - 1)
 keys = st.sampled_from(["KEYS", "TAGS", "UNIQ_KEY", "__SHARDINGKEY", "a", "ключ"]) | st.text("abc", min_size=1, max_size=2)
 values = st.text(st.characters(codec="utf-8", exclude_characters="\x01\x02"), min_size=1, max_size=8)
@@ -87,14 +86,12 @@ def address(host: bytes) -> bytes:
     return f"{ip}:{port}".encode() if ip.version == 4 else f"[{ip}]:{port}".encode()
 
 
-@patient
 @given(st.lists(records, max_size=20))
 def test_records_decode(sent: list[Record]) -> None:
     data = b"".join(one.encode() for one in sent)
     assert decode_records(data) == decode_records(memoryview(data)) == [as_tuple(one) for one in sent]
 
 
-@patient
 @given(st.lists(records, max_size=20))
 def test_columns_say_what_records_say(sent: list[Record]) -> None:
     data = b"".join(one.encode() for one in sent)
@@ -156,7 +153,6 @@ def test_the_byte_that_makes_no_sense_is_named(decode: object) -> None:
             decode(whole + bad)
 
 
-@patient
 @given(records, st.data())
 def test_damaged_records_do_no_harm(record: Record, data: st.DataObject) -> None:
     content = bytearray(record.encode())

@@ -5,14 +5,13 @@ import json
 import struct
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rockmq._core import Lane, encode_frame
 from tests.support import model
 from tests.support.model import Header
 
-patient = settings(deadline=None)  # the machine may be busy
 FRAME_SIZE_MAX = 1 << 16
 
 texts = st.text(st.characters(codec="utf-8"), max_size=12)
@@ -62,7 +61,6 @@ def read(header: bytes, body: bytes = b"", serializer: int = 0) -> tuple[list[ob
     return feed_all(lane(), model.frame(header, body, serializer), [])
 
 
-@patient
 @given(frames, st.lists(st.integers(0, 600)), st.booleans(), st.booleans())
 def test_any_chunking_gives_the_same_commands(
     sent: list[tuple[Header, bytes, int]], cuts: list[int], ascii_only: bool, spaces: bool
@@ -80,7 +78,6 @@ def test_any_chunking_gives_the_same_commands(
     assert commands == [command(*one) for one in sent]
 
 
-@patient
 @given(headers, st.binary(max_size=20), st.integers(0, 1))
 def test_our_frames_read_back(header: Header, body: bytes, serializer: int) -> None:
     arguments = (serializer, header.code, header.opaque, header.flag, header.remark, header.fields)
@@ -202,14 +199,12 @@ def test_a_frame_that_cannot_be_trusted_ends_the_lane(case: str, step: int) -> N
     assert one.buffered == 0
 
 
-@patient
 @given(st.binary(max_size=300), st.integers(0, 1))
 def test_hostile_headers_do_no_harm(header: bytes, serializer: int) -> None:
     commands, reason = read(header, b"", serializer)
     assert len(commands) == (reason is None)
 
 
-@patient
 @given(headers, st.integers(0, 1), st.data())
 def test_damaged_headers_do_no_harm(header: Header, serializer: int, data: st.DataObject) -> None:
     head = bytearray((model.json_header, model.binary_header)[serializer](header))

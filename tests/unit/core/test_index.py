@@ -99,7 +99,7 @@ messages = st.builds(
 actions = st.lists(messages | st.sampled_from(["all", "step", "restart", "restart all", "crash"]), max_size=40)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(actions=actions)
 def test_files_are_those_of_the_model(actions: list[Sent | str]) -> None:
     """Row 3.5."""

@@ -724,7 +724,7 @@ def test_an_entry_whose_record_is_of_another_topic_now_is_none(tmp_path: Path) -
     store.close()
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=60)
+@settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture], max_examples=60)
 @given(st.integers(0, 30), st.integers(0, 30), st.data())
 def test_any_crash_leaves_a_prefix(
     tmp_path_factory: pytest.TempPathFactory, count: int, flushed: int, data: st.DataObject
@@ -766,7 +766,7 @@ def intact(path: Path, log: Log) -> int:
     return len(log.records)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=60)
+@settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture], max_examples=60)
 @given(st.data())
 def test_hostile_files_do_no_harm(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     directory = tmp_path_factory.mktemp("hostile")

@@ -331,7 +331,7 @@ requests = st.lists(
 )
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(requests, st.lists(st.integers(0, 3000), max_size=12))
 def test_any_chunking_gives_the_same_store_and_replies(
     tmp_path_factory: pytest.TempPathFactory, sent: list[bytes], cuts: list[int]

@@ -20,7 +20,7 @@ from tests.unit.core.stores import HOST, PEER, PEER_V6
 
 TAGS = ["A", "B", "Täg", "标签"]
 LONG = "n" * 128
-slow = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+slow = settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 
 
 def record(number: int, **changes: object) -> Record:

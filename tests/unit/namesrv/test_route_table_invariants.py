@@ -96,4 +96,4 @@ class TableMachine(RuleBasedStateMachine):
 
 
 TestTable = TableMachine.TestCase
-TestTable.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestTable.settings = settings(max_examples=60, stateful_step_count=30)

@@ -1,4 +1,5 @@
 import struct
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -7,7 +8,9 @@ from hypothesis import strategies as st
 from rockmq.base.errors import ProtocolError
 from rockmq.protocol import ids, properties
 from rockmq.protocol.compression import Compression, compress, decompress
-from rockmq.protocol.message import Message, decode_batch, decode_stored, encode_batch
+from rockmq.protocol.flags import MessageFlag
+from rockmq.protocol.message import INNER, Message, decode_batch, decode_stored, encode_batch, unwrap
+from tests.support.model import Record
 
 clean = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x01\x02"), min_size=1, max_size=20)
 
@@ -93,6 +96,56 @@ def test_any_bytes_are_stored_messages_or_an_error(data: bytes) -> None:
         decode_stored(data)
     except ProtocolError as error:
         assert str(error).startswith("stored messages: ")
+
+
+texts = st.dictionaries(clean, clean, max_size=3).map(properties.encode)
+batches = st.lists(st.tuples(st.integers(-(2**31), 2**31 - 1), st.binary(max_size=50), texts), max_size=4)
+hosts = st.sampled_from([bytes([10, 0, 0, 1]) + bytes(4), bytes(range(16)) + bytes(4)])
+
+
+@st.composite
+def records(draw: st.DrawFn) -> bytes:
+    """A stored record, and often an inner batch, compressed or not."""
+    flags, body = draw(st.sampled_from([(0, b"plain"), (INNER, b""), (INNER | Compression.ZLIB.flags, b"")]))
+    if flags & INNER:
+        body = encode_batch(draw(batches))
+    if flags & MessageFlag.COMPRESSED:
+        body = compress(Compression.ZLIB, body)
+    return Record(
+        topic=draw(st.sampled_from(["T", "t" * 200])),
+        queue_id=3,
+        body=body,
+        properties=draw(texts),
+        flag=5,
+        sys_flag=flags,
+        born_timestamp=7,
+        born_host=draw(hosts),
+        store_timestamp=8,
+        store_host=draw(hosts),
+        reconsume_times=9,
+        prepared_transaction_offset=10,
+        queue_offset=draw(st.integers(0, 2**40)),
+        position=draw(st.integers(0, 2**40)),
+    ).encode()
+
+
+@given(st.lists(records(), max_size=4).map(b"".join))
+def test_unwrapped_records_are_the_messages_that_consumers_see(data: bytes) -> None:
+    unwrapped = unwrap(data, strict=True)
+    assert unwrap(unwrapped, strict=True) == unwrapped
+    seen, again = (
+        [replace(message, size=0, sys_flag=0) for message in decode_stored(stored, check_crc=True)]
+        for stored in (data, unwrapped)
+    )
+    assert again == seen
+
+
+def test_a_batch_that_cannot_be_taken_apart_is_an_error_or_stays_as_it_is() -> None:
+    whole, broken = (Record("T", 0, body, b"", sys_flag=INNER, queue_offset=4).encode() for body in (b"", b"no batch"))
+    assert unwrap(whole, strict=True) == b""
+    with pytest.raises(ProtocolError, match="inner batch at offset 4"):
+        unwrap(broken, strict=True)
+    assert unwrap(broken, strict=False) == broken
 
 
 def test_offset_ids() -> None:

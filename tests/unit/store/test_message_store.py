@@ -1,6 +1,7 @@
 """What the store does around the core: who owns it, how it starts and ends, what it does when the disk fails."""
 
 import asyncio
+import os
 import shutil
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import pytest
 
 from rockmq.base.errors import ConfigError, StoreUnavailable
 from rockmq.store.checkpoint import SIZE, Checkpoint
+from rockmq.store.files import is_locked
 from rockmq.store.message_store import MessageStore, Put
 from tests.unit.store.stores import HOST, made
 
@@ -184,6 +186,30 @@ def test_checkpoint_is_apaches(tmp_path: Path) -> None:
     path.write_bytes(b"torn")
     assert Checkpoint.load(path).safe == 0
     assert Checkpoint.load(tmp_path / "missing").safe == 0
+
+
+async def test_a_start_that_is_given_up_keeps_the_lock_until_its_thread_has_left_the_store(tmp_path: Path) -> None:
+    checkpoint = tmp_path / "checkpoint"
+    os.mkfifo(checkpoint)  # reading it lasts until somebody has written
+    starting = asyncio.create_task(make(tmp_path, Events()).start())
+    try:
+        async with asyncio.timeout(10):
+            while not (tmp_path / "commitlog").exists():
+                await asyncio.sleep(0.01)
+        await asyncio.sleep(0.1)
+        starting.cancel()
+        await asyncio.sleep(0.1)
+        assert is_locked(tmp_path / "lock")
+        with pytest.raises(ConfigError, match="in use"):
+            await make(tmp_path, Events()).start()
+    finally:
+        os.close(os.open(checkpoint, os.O_RDWR))
+    with pytest.raises(asyncio.CancelledError):
+        await starting
+    assert not is_locked(tmp_path / "lock")
+    checkpoint.unlink()
+    async with opened(tmp_path) as (store, _):
+        put(store, b"x")
 
 
 async def test_after_a_failure_nothing_is_taken_and_abort_stays(tmp_path: Path) -> None:

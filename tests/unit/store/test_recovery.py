@@ -145,6 +145,18 @@ async def test_recovery_is_bounded_by_the_checkpoint(tmp_path: Path) -> None:
     await store.close()
 
 
+async def test_a_start_without_new_messages_keeps_the_times_of_the_checkpoint(tmp_path: Path) -> None:
+    """Row 1.6: for Apache's broker, which reads the whole log without them."""
+    await killed(tmp_path)
+    before = Checkpoint.load(tmp_path / "checkpoint")
+    assert min(before.physic, before.logics) > NOW
+    store = make(tmp_path, FakeClock())
+    await store.start()
+    assert store.core.recovery[0] == 0
+    await store.close()
+    assert Checkpoint.load(tmp_path / "checkpoint") == before
+
+
 @pytest.mark.parametrize("by_times", [False, True])
 async def test_a_clock_that_goes_back_loses_nothing(tmp_path: Path, by_times: bool) -> None:
     """Pitfall 9.7: back between files and between lives, with our checkpoint and with one that has only times."""

@@ -3,13 +3,16 @@
 import asyncio
 import logging
 import os
+import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from datetime import datetime
 from pathlib import Path
+from typing import cast
 
 import pytest
 
+from rockmq import _core
 from rockmq.base.errors import StoreUnavailable
 from rockmq.store import disk
 from rockmq.store.disk import Usage
@@ -377,6 +380,31 @@ async def test_bytes_of_a_topic_are_bounded_file_by_file(tmp_path: Path, fake_di
     async with opened(tmp_path, clock, retentionBytesPerTopic=str(5 * size)) as (store, _):
         assert (store.bounds("T", 0), store.bounds("T", 1), store.bounds("U", 0)) == hidden
         assert [store.get("U", 0, offset, 1, 1 << 20, None).messages for offset in (3, 4)] == [0, 1]
+
+
+class Asked:
+    """The core, and what it was asked for in which thread."""
+
+    def __init__(self, core: _core.Store) -> None:
+        self._core = core
+        self.threads: dict[str, list[str]] = {}
+
+    def __getattr__(self, name: str) -> object:
+        self.threads.setdefault(name, []).append(threading.current_thread().name)
+        return getattr(self._core, name)
+
+
+async def test_what_takes_long_is_asked_once_in_a_round_and_away_from_the_loop(tmp_path: Path, fake_disk: Disk) -> None:
+    clock = FakeClock()
+    async with opened(tmp_path, clock, retentionBytesPerTopic="2000") as (store, _):
+        asked = Asked(store.core)
+        retention = Retention(store._retention_options, cast("_core.Store", asked), store.disk, clock, store._in_worker)
+        fill(store, 4)
+        await retention.clean()
+        assert names(tmp_path) == [3]
+        for name in ("files", "lowest_position"):
+            (thread,) = asked.threads[name]
+            assert thread.startswith("store")
 
 
 async def test_what_is_hidden_of_a_topic_is_so_after_a_start_and_no_longer_without_the_bound(
