@@ -85,7 +85,8 @@ class Store:
     `log_files` are named by their first position in 20 digits and all `log_file_size` long.
     Raises StoreError when the directory can't be used: a file of another size, a gap between files.
     Opening reads names and sizes only; call `recover` before anything else. With `append_crc_property` each record gets a
-    CRC of the whole of it as its last property.
+    CRC of the whole of it as its last property. With `light_queues` a message may be in light queues too, topics `%LMQ%…`
+    with one queue each; without, recovery keeps those that are there and makes no others.
     """
 
     def __init__(
@@ -102,6 +103,7 @@ class Store:
         cluster: str,
         append_crc_property: bool = False,
         batch_queue_file_size: int = 13_800_000,
+        light_queues: bool = False,
     ) -> None: ...
     def files(self) -> list[tuple[int, int]]:
         """(first position, store timestamp of its first record, or -1 when that isn't a valid record) of each log file.

@@ -16,7 +16,7 @@ use crate::{
     batch_queue::{self, is_batch},
     consume_queue::{Entry, Queues, UNIT},
     error::Result,
-    mapped_file, properties,
+    light, mapped_file,
     queue_files::QueueFiles,
     record::{self, Record},
     replay::{directories, INDEX_MAX},
@@ -27,9 +27,8 @@ use crate::{
 const RUN_MAX: usize = 64 << 10;
 const RUNS_MAX: usize = 16 << 20;
 /// Apache keeps the time of delivery in the tags code of this topic's entries.
-const SCHEDULE_TOPIC: &str = "SCHEDULE_TOPIC_XXXX";
+pub const SCHEDULE_TOPIC: &str = "SCHEDULE_TOPIC_XXXX";
 /// Queues of queues, whose entries lead to records of other topics.
-pub const LMQ_PREFIX: &str = "%LMQ%";
 
 #[derive(Default)]
 struct Known {
@@ -76,28 +75,6 @@ pub fn entry_of(record: &Record<'_>) -> Option<(u64, Entry)> {
     }
     let entry = Entry { position: record.position, size: record.size as i32, tags: record::tags_code(record) };
     Some((record.queue_offset as u64, entry))
-}
-
-/// The light queues (LmqDispatch.java) that a record has entries in too, and at which index, as its properties say. Apache
-/// has none for topics of retries and of the system.
-pub fn light_queues<'r>(record: &Record<'r>) -> Vec<(&'r [u8], u64)> {
-    let (mut names, mut indexes) = (None, None);
-    for (name, value) in properties::items(record.properties) {
-        match name {
-            b"INNER_MULTI_DISPATCH" => names = Some(value),
-            b"INNER_MULTI_QUEUE_OFFSET" => indexes = Some(value),
-            _ => {}
-        }
-    }
-    let apart = |value: Option<&'r [u8]>| value.map_or(Vec::new(), |value| value.split(|&byte| byte == b',').collect());
-    let (names, indexes) = (apart(names), apart(indexes));
-    let is_exempt = [&b"%RETRY%"[..], b"rmq_sys_"].iter().any(|prefix| record.topic.starts_with(prefix));
-    if names.len() != indexes.len() || is_exempt || record.topic == SCHEDULE_TOPIC.as_bytes() {
-        return Vec::new();
-    }
-    let index = |text: &[u8]| std::str::from_utf8(text).ok()?.parse().ok().filter(|&index| index <= INDEX_MAX as u64);
-    let light = names.into_iter().zip(indexes).filter(|(name, _)| name.starts_with(LMQ_PREFIX.as_bytes()));
-    light.filter_map(|(name, text)| Some((name, index(text)?))).collect()
 }
 
 impl QueueCheck {
@@ -271,7 +248,7 @@ impl QueueCheck {
         let Some(queue) = self.queues.queue(slot) else { return };
         let (topic, id, file_size) = (queue.topic.clone(), queue.id, self.queues.files.file_size);
         let directory = self.queues.files.directory(&topic, id);
-        if topic.starts_with(LMQ_PREFIX) {
+        if topic.starts_with(light::PREFIX) {
             return;
         }
         let mut block = vec![0; 3000 * UNIT];

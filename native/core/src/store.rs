@@ -51,7 +51,7 @@ impl std::ops::Deref for Open {
 #[pymethods]
 impl Store {
     #[new]
-    #[pyo3(signature = (commit_log, consume_queue, *, log_file_size, queue_file_size, store_host, max_message_size, region, trace_on, cluster, append_crc_property = false, batch_queue_file_size = 13_800_000))]
+    #[pyo3(signature = (commit_log, consume_queue, *, log_file_size, queue_file_size, store_host, max_message_size, region, trace_on, cluster, append_crc_property = false, batch_queue_file_size = 13_800_000, light_queues = false))]
     #[allow(clippy::too_many_arguments)]
     fn new(
         commit_log: PathBuf,
@@ -65,6 +65,7 @@ impl Store {
         cluster: String,
         append_crc_property: bool,
         batch_queue_file_size: u64,
+        light_queues: bool,
     ) -> Result<Self> {
         let max_message_size = max_message_size.min(i32::MAX as usize);
         let config = Config {
@@ -79,6 +80,7 @@ impl Store {
             trace_on,
             cluster,
             append_crc_property,
+            light_queues,
         };
         let fixed = Fixed::new(&config);
         Ok(Self { shared: Arc::new(Open { shared: Shared::open(config)?, fixed }) })

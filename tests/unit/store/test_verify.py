@@ -307,10 +307,11 @@ def test_batch_queues_are_left_alone(tmp_path: Path) -> None:
 
 
 def test_repair_makes_light_queues_again(tmp_path: Path) -> None:
-    """Row 2.5: those of a store of Apache's with enableLmq."""
+    """Row 2.5: those of a store of Apache's with enableLmq, and no others."""
     store = fresh(tmp_path, log_file_size=LOG, queue_file_size=QUEUE)
     for number in range(3):
-        properties = b"INNER_MULTI_DISPATCH\x01%%LMQ%%a\x02INNER_MULTI_QUEUE_OFFSET\x01%d\x02" % number
+        indexes = b"INNER_MULTI_QUEUE_OFFSET\x01%d,%d\x02" % (number, number)
+        properties = b"INNER_MULTI_DISPATCH\x01%LMQ%a,%LMQ%gone\x02" + indexes
         append(store, Record("T", 0, b"x", properties))
     store.close()
     (tmp_path / "consumequeue" / "%LMQ%a" / "0").mkdir(parents=True)
