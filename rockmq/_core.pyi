@@ -8,7 +8,7 @@ of IP and a big-endian 32-bit port, so 8 or 20 bytes.
 Only `rockmq.protocol.codec`, `rockmq.remoting` and `rockmq.store` import this module.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, TypeAlias, final
 
 from typing_extensions import Buffer
@@ -171,6 +171,7 @@ class Store:
         sys_flag: int = 0,
         reconsume_times: int = 0,
         prepared_transaction_offset: int = 0,
+        light_queues: Sequence[str] = (),
     ) -> tuple[int, int, int, bool]:
         """Append one record as given: (position, size, queue offset, whether the queue is watched).
 
@@ -182,6 +183,11 @@ class Store:
 
         An inner batch (both bits of sysFlag 0xC0), for a topic with batch queues only, has INNER_NUM among its properties,
         and gets INNER_BASE behind them: its queue offset, from which the next one's differs by INNER_NUM.
+
+        `light_queues` are names `%LMQ%…` of queues that get an entry too, as INNER_MULTI_DISPATCH among the properties says;
+        INNER_MULTI_QUEUE_OFFSET comes behind those, with the offset in each. One with a `/` has offset 0 and no queue, one
+        that comes twice has one entry. Then the whole record is no longer than `max_message_size`. Whether these queues are
+        watched isn't told.
         """
     def append_batch(
         self,

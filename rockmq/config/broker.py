@@ -182,6 +182,9 @@ class Store(Options, frozen=True, kw_only=True):
     warm_maped_file_enable: Annotated[bool, Key("Bring the next log file into memory before it is used.")] = False
     # Apache has no key for this: there it is a part of warming.
     lock_log_in_memory: Annotated[bool, Key("Keep the log file in use and the next one from being swapped out.")] = False
+    # Apache's has two keys: with one of them alone it writes offsets that nothing stands at.
+    enable_lmq: Annotated[bool, Key("Let a message name light queues (`%LMQ%…`) to be in too.")] = False
+    enable_multi_dispatch: Annotated[bool, Key("Belongs to enableLmq: both or neither.")] = False
     # Beyond Apache.
     scrub_bytes_per_second: Annotated[
         int, Key("How fast old log files are read again and checked; 0: not.", unit="bytes", ge=0, le=INT_MAX)
@@ -199,6 +202,10 @@ class Store(Options, frozen=True, kw_only=True):
         if self.store_path_commit_log is not None and "," in self.store_path_commit_log:
             raise ConfigError(
                 f"storePathCommitLog={self.store_path_commit_log}: only one directory, several aren't built yet"
+            )
+        if self.enable_lmq != self.enable_multi_dispatch:
+            raise ConfigError(
+                f"enableLmq={self.enable_lmq} and enableMultiDispatch={self.enable_multi_dispatch}: light queues need both"
             )
         index_size = 40 + 4 * self.max_hash_slot_num + 20 * self.max_index_num
         if index_size > INT_MAX:

@@ -18,7 +18,7 @@ use crate::{
     check::{told, Told},
     error::{value, Error, Result},
     get::{self, Got, Request, Run},
-    pull,
+    light, pull,
     record::{self, Crc, Message},
     scrub,
     send::Fixed,
@@ -126,7 +126,7 @@ impl Store {
         self.shared.state().set_writable(writable);
     }
 
-    #[pyo3(signature = (topic, queue_id, body, properties, *, now, born_host, born_timestamp, flag=0, sys_flag=0, reconsume_times=0, prepared_transaction_offset=0))]
+    #[pyo3(signature = (topic, queue_id, body, properties, *, now, born_host, born_timestamp, flag=0, sys_flag=0, reconsume_times=0, prepared_transaction_offset=0, light_queues=Vec::new()))]
     #[allow(clippy::too_many_arguments)]
     fn append(
         &self,
@@ -141,6 +141,7 @@ impl Store {
         sys_flag: i32,
         reconsume_times: i32,
         prepared_transaction_offset: i64,
+        light_queues: Vec<String>,
     ) -> Result<(u64, u64, u64, bool)> {
         check_message(topic, queue_id, properties, born_host)?;
         let message = Message {
@@ -160,7 +161,9 @@ impl Store {
         };
         check_properties_size(message.properties_size())?;
         let mut state = self.shared.state();
-        let appended = if state.batch_queues.has_topic(topic.as_bytes()) {
+        let appended = if !light_queues.is_empty() {
+            light::append(&mut state, &message, properties, &light_queues, self.shared.config.max_message_size)
+        } else if state.batch_queues.has_topic(topic.as_bytes()) {
             state.append_unit(&message, properties)
         } else if sys_flag & record::INNER_BATCH == record::INNER_BATCH {
             return value(format!("an inner batch, but the topic {topic} has no batch queues"));

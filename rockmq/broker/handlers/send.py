@@ -29,12 +29,13 @@ _NOT_BUILT = {
     properties.TIMER_DELAY_SEC: "timer messages",
     properties.TIMER_DELAY_MS: "timer messages",
     properties.TIMER_DELIVER_MS: "timer messages",
-    properties.INNER_MULTI_DISPATCH: "light queues",
 }
 
 
 INNER_MAX = 32_767
 """Messages of an inner batch: a unit of a batch queue counts them in 16 bits."""
+LIGHT_QUEUES_MAX = 1000
+"""Light queues of a message: each costs an entry, and a directory if it is new. Apache bounds only the properties."""
 
 
 class SendHandler:
@@ -142,6 +143,9 @@ class SendHandler:
         if properties.INNER_NUM in found:
             raise Refusal(ResponseCode.MESSAGE_ILLEGAL, f"property {properties.INNER_NUM}, but sysFlag marks no inner batch")
         self._refuse_special(found, sys_flag)
+        light_queues = self._light_queues(header.topic, found)
+        if light_queues:
+            found.pop(properties.INNER_MULTI_QUEUE_OFFSET, None)
         for key in (properties.POP_CK, properties.CRC32):
             found.pop(key, None)
         for key in [key for key in found if key.startswith(properties.TRANSIENT_PREFIX)]:
@@ -160,9 +164,12 @@ class SendHandler:
                 flag=header.flag,
                 sys_flag=sys_flag,
                 reconsume_times=header.reconsume_times or 0,
+                light_queues=light_queues,
             )
         except ProtocolError as error:
             raise Refusal(ResponseCode.MESSAGE_ILLEGAL, str(error)) from None
+        for name in light_queues:
+            self._gate.wake_when_durable(name, 0, put.end)
         msg_id = ids.offset_id(self._store.store_host, put.position)
         return self._stored(request, header.topic, queue_id, put, msg_id, unique_key)
 
@@ -172,6 +179,20 @@ class SendHandler:
                 raise Refusal(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, f"{what} (property {key}) are not built yet")
         if found.get(properties.TRAN_MSG, "").lower() == "true" or sys_flag & MessageFlag.TRANSACTION:
             raise Refusal(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, "transactional messages are not built yet")
+
+    def _light_queues(self, topic: str, found: dict[str, str]) -> list[str]:
+        """The light queues that a message names (LmqDispatch.java). Raises Refusal when they can't be had."""
+        text = found.get(properties.INNER_MULTI_DISPATCH, "")
+        if not text.strip() or not topics.allows_light_queues(topic):
+            return []
+        if not self._options.store.enable_lmq:
+            remark = "light queues (property INNER_MULTI_DISPATCH) need enableLmq=true and enableMultiDispatch=true"
+            raise Refusal(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark)
+        names = text.rstrip(",").split(",")
+        if len(names) > LIGHT_QUEUES_MAX:
+            remark = f"property INNER_MULTI_DISPATCH names {len(names)} light queues, the bound is {LIGHT_QUEUES_MAX}"
+            raise Refusal(ResponseCode.MESSAGE_ILLEGAL, remark)
+        return names
 
     def _append_batch(
         self,
@@ -216,6 +237,9 @@ class SendHandler:
         count = len(decode_batch(request.body))
         if count > INNER_MAX:
             raise Refusal(ResponseCode.MESSAGE_ILLEGAL, f"the batch has {count} messages, the bound is {INNER_MAX}")
+        if properties.INNER_MULTI_DISPATCH in found:
+            remark = f"a batch can't be in light queues (property {properties.INNER_MULTI_DISPATCH})"
+            raise Refusal(ResponseCode.MESSAGE_ILLEGAL, remark)
         found.pop(properties.INNER_BASE, None)
         found |= {properties.INNER_NUM: str(count), properties.CLUSTER: self._options.identity.broker_cluster_name}
         put = self._store.append(
