@@ -163,7 +163,7 @@ class TopicTable:
 
     def _is_light(self, name: str) -> bool:
         """Light queues are topics with no entry in the table (LmqTopicConfigManager.java)."""
-        return self._options.store.enable_lmq and topics.is_light(name)
+        return self._options.store.light_queues and topics.is_light(name)
 
     def all(self) -> dict[str, TopicConfig]:
         return self._topics

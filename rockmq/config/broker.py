@@ -204,15 +204,18 @@ class Store(Options, frozen=True, kw_only=True):
                 f"storePathCommitLog={self.store_path_commit_log}: only one directory, several aren't built yet"
             )
         if self.enable_lmq != self.enable_multi_dispatch:
-            raise ConfigError(
-                f"enableLmq={self.enable_lmq} and enableMultiDispatch={self.enable_multi_dispatch}: light queues need both"
-            )
+            alone = "enableLmq" if self.enable_lmq else "enableMultiDispatch"
+            raise ConfigError(f"{alone}=true: light queues need both enableLmq and enableMultiDispatch")
         index_size = 40 + 4 * self.max_hash_slot_num + 20 * self.max_index_num
         if index_size > INT_MAX:
             raise ConfigError(
                 f"maxHashSlotNum={self.max_hash_slot_num} and maxIndexNum={self.max_index_num} make index files of "
                 f"{index_size} bytes; the bound is {INT_MAX}"
             )
+
+    @property
+    def light_queues(self) -> bool:
+        return self.enable_lmq and self.enable_multi_dispatch
 
 
 class Retention(Options, frozen=True, kw_only=True):

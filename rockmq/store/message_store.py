@@ -168,7 +168,7 @@ class MessageStore:
             cluster=self._cluster,
             append_crc_property=options.enabled_append_prop_crc,
             batch_queue_file_size=options.mapper_file_size_batch_consume_queue,
-            light_queues=options.enable_lmq,
+            light_queues=options.light_queues,
         )
 
     def _open(self) -> None:

@@ -185,7 +185,7 @@ class SendHandler:
         text = found.get(properties.INNER_MULTI_DISPATCH, "")
         if not text.strip() or not topics.allows_light_queues(topic):
             return []
-        if not self._options.store.enable_lmq:
+        if not self._options.store.light_queues:
             remark = "light queues (property INNER_MULTI_DISPATCH) need enableLmq=true and enableMultiDispatch=true"
             raise Refusal(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark)
         names = text.rstrip(",").split(",")
