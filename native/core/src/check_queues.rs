@@ -19,7 +19,7 @@ use crate::{
     light, mapped_file,
     queue_files::QueueFiles,
     record::{self, Record},
-    replay::{directories, INDEX_MAX},
+    replay::{directories, light_topics, INDEX_MAX},
     walk::{fault, read_all, Fault, Faults, Walk, WINDOW_SMALL},
 };
 
@@ -58,6 +58,8 @@ pub struct QueueCheck {
     log_min: u64,
     /// Topics whose queues aren't checked here.
     batch_topics: HashSet<Box<[u8]>>,
+    /// Light queues that are there; what records say of others may be anybody's word.
+    light: HashSet<Box<[u8]>>,
     pub entries: u64,
 }
 
@@ -80,9 +82,10 @@ pub fn entry_of(record: &Record<'_>) -> Option<(u64, Entry)> {
 impl QueueCheck {
     pub fn new(files: QueueFiles, commit_log: &Path, log_file_size: u64, log_min: u64) -> Result<Self> {
         let batch_topics = batch_queue::topics(&files.root.with_file_name("batchconsumequeue"))?;
+        let light = if files.root.exists() { light_topics(&directories(&files.root)?) } else { HashSet::new() };
         let lookup = Walk::new(commit_log.to_owned(), log_file_size, WINDOW_SMALL, false);
         let (queues, known) = (Queues::new(files), Vec::new());
-        Ok(Self { queues, known, runs_size: 0, lookup, log_min, batch_topics, entries: 0 })
+        Ok(Self { queues, known, runs_size: 0, lookup, log_min, batch_topics, light, entries: 0 })
     }
 
     pub fn put(&mut self, record: &Record<'_>, faults: &mut Faults) {
@@ -90,7 +93,18 @@ impl QueueCheck {
             return;
         }
         let Some((index, entry)) = entry_of(record) else { return };
-        let Some(slot) = self.queues.slot_or_new(record.topic, record.queue_id) else { return };
+        self.put_entry((record.topic, record.queue_id), index, entry, faults);
+        if !self.light.is_empty() {
+            for (topic, index) in light::queues(record) {
+                if self.light.contains(topic) {
+                    self.put_entry((topic, 0), index, entry, faults);
+                }
+            }
+        }
+    }
+
+    fn put_entry(&mut self, (topic, id): (&[u8], i32), index: u64, entry: Entry, faults: &mut Faults) {
+        let Some(slot) = self.queues.slot_or_new(topic, id) else { return };
         if self.known.len() <= slot {
             self.known.resize_with(slot + 1, Known::default);
         }
@@ -216,10 +230,13 @@ impl QueueCheck {
         let at = entry.position;
         let Some(record) = self.lookup.record(at as u64) else { return Err(format!("no record at {at}")) };
         let owner = String::from_utf8_lossy(record.topic);
-        if (owner.as_ref(), record.queue_id) != (topic, id) {
-            return Err(format!("a record of {owner}/{} at {at}", record.queue_id));
-        }
-        match entry_of(&record) {
+        let mut light = light::queues(&record).into_iter().filter(|(name, _)| id == 0 && *name == topic.as_bytes());
+        let place = match light.next() {
+            Some((_, found)) => entry_of(&record).map(|(_, expected)| (found, expected)),
+            None if (owner.as_ref(), record.queue_id) == (topic, id) => entry_of(&record),
+            None => return Err(format!("a record of {owner}/{} at {at}", record.queue_id)),
+        };
+        match place {
             Some((found, _)) if found != index => Err(format!("a record with offset {found} at {at}")),
             Some((_, expected)) if expected.size != entry.size || !tags_fit(topic, entry.tags, expected.tags) => {
                 Err(format!("{}, and the record has {}", text(entry), text(expected)))
@@ -248,9 +265,6 @@ impl QueueCheck {
         let Some(queue) = self.queues.queue(slot) else { return };
         let (topic, id, file_size) = (queue.topic.clone(), queue.id, self.queues.files.file_size);
         let directory = self.queues.files.directory(&topic, id);
-        if topic.starts_with(light::PREFIX) {
-            return;
-        }
         let mut block = vec![0; 3000 * UNIT];
         for (base, _) in files_of(&directory) {
             let first = (from * UNIT as u64).max(base);
