@@ -8,7 +8,7 @@ of IP and a big-endian 32-bit port, so 8 or 20 bytes.
 Only `rockmq.protocol.codec`, `rockmq.remoting` and `rockmq.store` import this module.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, TypeAlias, final
 
 from typing_extensions import Buffer
@@ -85,7 +85,8 @@ class Store:
     `log_files` are named by their first position in 20 digits and all `log_file_size` long.
     Raises StoreError when the directory can't be used: a file of another size, a gap between files.
     Opening reads names and sizes only; call `recover` before anything else. With `append_crc_property` each record gets a
-    CRC of the whole of it as its last property.
+    CRC of the whole of it as its last property. With `light_queues` a message may be in light queues too, topics `%LMQ%…`
+    with one queue each; without, recovery keeps those that are there and makes no others.
     """
 
     def __init__(
@@ -102,6 +103,7 @@ class Store:
         cluster: str,
         append_crc_property: bool = False,
         batch_queue_file_size: int = 13_800_000,
+        light_queues: bool = False,
     ) -> None: ...
     def files(self) -> list[tuple[int, int]]:
         """(first position, store timestamp of its first record, or -1 when that isn't a valid record) of each log file.
@@ -169,6 +171,7 @@ class Store:
         sys_flag: int = 0,
         reconsume_times: int = 0,
         prepared_transaction_offset: int = 0,
+        light_queues: Sequence[str] = (),
     ) -> tuple[int, int, int, bool]:
         """Append one record as given: (position, size, queue offset, whether the queue is watched).
 
@@ -180,6 +183,11 @@ class Store:
 
         An inner batch (both bits of sysFlag 0xC0), for a topic with batch queues only, has INNER_NUM among its properties,
         and gets INNER_BASE behind them: its queue offset, from which the next one's differs by INNER_NUM.
+
+        `light_queues` are names `%LMQ%…` of queues that get an entry too, as INNER_MULTI_DISPATCH among the properties says;
+        INNER_MULTI_QUEUE_OFFSET comes behind those, with the offset in each. One with a `/` has offset 0 and no queue, one
+        that comes twice has one entry. Then the whole record is no longer than `max_message_size`. Whether these queues are
+        watched isn't told.
         """
     def append_batch(
         self,

@@ -44,18 +44,22 @@ def snapshot(table: Mapping[str, T]) -> Iterator[tuple[str, T]]:
     return zip(list(table), list(table.values()), strict=True)
 
 
-def parts(members: dict[str, object], table: str, rows: Iterable[tuple[str, object]]) -> Iterator[bytes]:
-    """A document piece by piece, a row of its table on each line. A piece is encoded when it is asked for: in the thread
+def parts(members: dict[str, object], **tables: Iterable[tuple[str, object]]) -> Iterator[bytes]:
+    """A document piece by piece, a row of its tables on each line. A piece is encoded when it is asked for: in the thread
     that saves, and no longer at a time than one row takes."""
     yield b"{"
     for name, value in members.items():
         yield b'\n"%b":%b,' % (name.encode(), msgspec.json.encode(value))
-    yield b'\n"%b":{' % table.encode()
-    separator = b"\n"
-    for key, row in rows:
-        yield b"%b%b:%b" % (separator, msgspec.json.encode(key), msgspec.json.encode(row))
-        separator = b",\n"
-    yield b"\n}\n}\n"
+    before = b"\n"
+    for table, rows in tables.items():
+        yield b'%b"%b":{' % (before, table.encode())
+        separator = b"\n"
+        for key, row in rows:
+            yield b"%b%b:%b" % (separator, msgspec.json.encode(key), msgspec.json.encode(row))
+            separator = b",\n"
+        yield b"\n}"
+        before = b",\n"
+    yield b"\n}\n"
 
 
 def settle(waiting: Iterable["asyncio.Future[None]"], failure: str | None) -> None:

@@ -40,9 +40,10 @@ class _Document(Struct, rename="camel"):
 class GroupTable:
     """All groups by name; `find` creates a missing one where that is allowed."""
 
-    def __init__(self, directory: Path, *, auto_create: bool, clock: Clock) -> None:
-        """Raises ConfigError when the document can't be read."""
+    def __init__(self, directory: Path, *, auto_create: bool, light: bool = False, clock: Clock) -> None:
+        """With `light`, groups of light queues exist by their names. Raises ConfigError when the document can't be read."""
         self._auto_create = auto_create
+        self._light = light
         self._clock = clock
         self._path = directory / "subscriptionGroup.json"
         self._document = load(self._path, _Document) or _Document()
@@ -54,7 +55,7 @@ class GroupTable:
     def pieces(self) -> Iterator[bytes]:
         """The document as it is now, see `parts`."""
         members = {"dataVersion": self.version, "forbiddenTable": self._document.forbidden_table}
-        return parts(members, "subscriptionGroupTable", snapshot(self.all()))
+        return parts(members, subscriptionGroupTable=snapshot(self.all()))
 
     async def _save(self) -> None:
         await save(self._path, self.pieces())
@@ -68,6 +69,8 @@ class GroupTable:
 
     def find(self, name: str) -> GroupConfig | None:
         """The group's settings; None when it doesn't exist and may not be created."""
+        if self._light and topics.is_light(name):
+            return GroupConfig(group_name=name)  # LmqSubscriptionGroupManager.java
         found = self.all().get(name)
         if found is None and self._auto_create and topics.group_fault(name) is None:
             found = self.all()[name] = GroupConfig(group_name=name)

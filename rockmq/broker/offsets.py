@@ -1,6 +1,9 @@
 """How far each group has consumed each queue (ConsumerOffsetManager.java), in `config/consumerOffset.json`.
 
 The document maps `topic@group` to {queue id: offset}; Apache writes the queue ids without quotes, which is read here too.
+
+With light queues all of it is in `lmqConsumerOffset.json` (LmqConsumerOffsetManager.java), and what groups of light queues
+have consumed in a table of its own, which maps `topic@group` to the offset in queue 0.
 """
 
 from collections.abc import Iterable, Iterator
@@ -9,6 +12,7 @@ from pathlib import Path
 from msgspec import Struct, field
 
 from rockmq.broker.documents import Saver, load, parts, save, snapshot
+from rockmq.protocol import topics
 from rockmq.protocol.bodies.common import DataVersion
 from rockmq.protocol.header import Int, Long
 
@@ -17,20 +21,25 @@ SEPARATOR = "@"
 
 class _Document(Struct, rename="camel"):
     offset_table: dict[str, dict[Int, Long]] = field(default_factory=dict)
+    lmq_offset_table: dict[str, Long] = field(default_factory=dict)
     data_version: DataVersion = field(default_factory=DataVersion)
 
 
 class ConsumerOffsets:
     """Committed offsets: the next message a group wants of a queue."""
 
-    def __init__(self, directory: Path) -> None:
-        """Raises ConfigError when the document can't be read."""
-        self._path = directory / "consumerOffset.json"
-        document = load(self._path, _Document) or _Document()
+    def __init__(self, directory: Path, *, light: bool = False) -> None:
+        """`light` is whether there are light queues. Raises ConfigError when the document can't be read."""
+        self._light = light
+        plain = directory / "consumerOffset.json"
+        self._path = directory / "lmqConsumerOffset.json" if light else plain
+        # When light queues begin, Apache's groups begin anew. Ours go on.
+        document = load(self._path, _Document) or load(plain, _Document) or _Document()
         self._version = document.data_version
         self._table: dict[str, dict[str, dict[int, int]]] = {}
         """By topic and group."""
-        for key, queues in document.offset_table.items():
+        light_rows = {key: {0: offset} for key, offset in document.lmq_offset_table.items()}
+        for key, queues in (document.offset_table | light_rows).items():
             topic, _, group = key.partition(SEPARATOR)
             self._table.setdefault(topic, {})[group] = queues
         self._changed = False
@@ -63,7 +72,14 @@ class ConsumerOffsets:
             self._saver.later()
 
     async def _save(self) -> None:
-        await save(self._path, parts({"dataVersion": self._version}, "offsetTable", _rows(snapshot(self._table))))
+        members: dict[str, object] = {"dataVersion": self._version}
+        if not self._light:
+            await save(self._path, parts(members, offsetTable=_rows(snapshot(self._table))))
+            return
+        # This one first: what changes meanwhile may then be in both, but not in none.
+        light = ((key, queues[0]) for key, queues in _rows(snapshot(self._table)) if _is_light(key, queues))
+        plain = ((key, queues) for key, queues in _rows(snapshot(self._table)) if not _is_light(key, queues))
+        await save(self._path, parts(members, lmqOffsetTable=light, offsetTable=plain))
 
     async def close(self) -> None:
         """Write what isn't written yet."""
@@ -77,3 +93,8 @@ def _rows(table: Iterable[tuple[str, dict[str, dict[int, int]]]]) -> Iterator[tu
     for topic, groups in table:
         for group, queues in list(groups.items()):
             yield f"{topic}{SEPARATOR}{group}", queues
+
+
+def _is_light(key: str, queues: dict[int, int]) -> bool:
+    """Whether a row fits the table of light queues. Apache keeps one offset for all queues there."""
+    return topics.is_light(key.partition(SEPARATOR)[2]) and queues.keys() == {0}

@@ -124,9 +124,14 @@ class Broker:
 
         topics = TopicTable(store.config_directory, options, clock)
         self._closing.push_async_callback(topics.close)
-        groups = GroupTable(store.config_directory, auto_create=options.topics.auto_create_subscription_group, clock=clock)
+        groups = GroupTable(
+            store.config_directory,
+            auto_create=options.topics.auto_create_subscription_group,
+            light=options.store.light_queues,
+            clock=clock,
+        )
         self._closing.push_async_callback(groups.close)
-        offsets = ConsumerOffsets(store.config_directory)
+        offsets = ConsumerOffsets(store.config_directory, light=options.store.light_queues)
         self._closing.push_async_callback(offsets.close)
         clients = ClientTables(clock, options.consumers.channel_expired_timeout / 1000, self._consumers_changed)
         locks = QueueLocks(clock)

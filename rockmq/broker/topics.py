@@ -83,7 +83,7 @@ class TopicTable:
 
     def pieces(self) -> Iterator[bytes]:
         """The document as it is now, see `parts`."""
-        return parts({"dataVersion": self.version}, "topicConfigTable", snapshot(self._topics))
+        return parts({"dataVersion": self.version}, topicConfigTable=snapshot(self._topics))
 
     async def _save(self) -> None:
         begun = self._journal.begin(self.version)
@@ -157,16 +157,25 @@ class TopicTable:
         return name in self._new
 
     def get(self, name: str) -> TopicConfig | None:
+        if self._is_light(name):
+            return TopicConfig(topic_name=name, read_queue_nums=1, write_queue_nums=1)
         return self._topics.get(name)
+
+    def _is_light(self, name: str) -> bool:
+        """Light queues are topics with no entry in the table (LmqTopicConfigManager.java)."""
+        return self._options.store.light_queues and topics.is_light(name)
 
     def all(self) -> dict[str, TopicConfig]:
         return self._topics
 
     def put(self, config: TopicConfig) -> "asyncio.Future[None] | None":
-        """Create or change a topic: an awaitable that is done when it is on disk, None when it is as it was.
+        """Create or change a topic: an awaitable that is done when it is on disk, None when it is as it was. A light queue
+        is what it is.
 
         Raises ConfigError when it is to have batch queues and has simple ones.
         """
+        if self._is_light(config.topic_name):
+            return None
         held = self._topics.get(config.topic_name)
         if held == config:
             return self._as_it_was(config.topic_name, config)

@@ -182,6 +182,9 @@ class Store(Options, frozen=True, kw_only=True):
     warm_maped_file_enable: Annotated[bool, Key("Bring the next log file into memory before it is used.")] = False
     # Apache has no key for this: there it is a part of warming.
     lock_log_in_memory: Annotated[bool, Key("Keep the log file in use and the next one from being swapped out.")] = False
+    # Apache's has two keys: with one of them alone it writes offsets that nothing stands at.
+    enable_lmq: Annotated[bool, Key("Let a message name light queues (`%LMQ%…`) to be in too.")] = False
+    enable_multi_dispatch: Annotated[bool, Key("Belongs to enableLmq: both or neither.")] = False
     # Beyond Apache.
     scrub_bytes_per_second: Annotated[
         int, Key("How fast old log files are read again and checked; 0: not.", unit="bytes", ge=0, le=INT_MAX)
@@ -200,12 +203,19 @@ class Store(Options, frozen=True, kw_only=True):
             raise ConfigError(
                 f"storePathCommitLog={self.store_path_commit_log}: only one directory, several aren't built yet"
             )
+        if self.enable_lmq != self.enable_multi_dispatch:
+            alone = "enableLmq" if self.enable_lmq else "enableMultiDispatch"
+            raise ConfigError(f"{alone}=true: light queues need both enableLmq and enableMultiDispatch")
         index_size = 40 + 4 * self.max_hash_slot_num + 20 * self.max_index_num
         if index_size > INT_MAX:
             raise ConfigError(
                 f"maxHashSlotNum={self.max_hash_slot_num} and maxIndexNum={self.max_index_num} make index files of "
                 f"{index_size} bytes; the bound is {INT_MAX}"
             )
+
+    @property
+    def light_queues(self) -> bool:
+        return self.enable_lmq and self.enable_multi_dispatch
 
 
 class Retention(Options, frozen=True, kw_only=True):

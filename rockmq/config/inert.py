@@ -65,8 +65,6 @@ _REFUSED_BY_BROKER = _REFUSED_BY_ALL | {
     "storeType": _only("default|", ROCKSDB),
     "readOnlyCommitLogStorePaths": _only("", "not built yet: a log is one directory"),
     "enableConsumeQueueExt": _only("false|", FORMAT),
-    "enableLmq": _only("false|", "light queues are " + FORMAT),
-    "enableMultiDispatch": _only("false|", "light queues are " + FORMAT),
     "configManagerVersion": _only("v1|", "only `v1`, Apache's JSON files"),
     "messageStorePlugIn": _only("", "Java plug-ins can't be loaded here"),
     "enablePropertyFilter": _only("false|", "not built yet: SQL92 filters would not be evaluated"),

@@ -4,6 +4,7 @@ import re
 
 RETRY_PREFIX = "%RETRY%"
 DLQ_PREFIX = "%DLQ%"
+LIGHT_PREFIX = "%LMQ%"
 SYSTEM_PREFIX = "rmq_sys_"
 TEMPLATE = "TBW102"
 SCHEDULE = "SCHEDULE_TOPIC_XXXX"
@@ -56,6 +57,16 @@ def is_retry(topic: str) -> bool:
 
 def is_retry_or_dlq(topic: str) -> bool:
     return topic.startswith((RETRY_PREFIX, DLQ_PREFIX))
+
+
+def is_light(name: str) -> bool:
+    """Whether a topic is a light queue, or a group one of light queues (MixAll.isLmq)."""
+    return name.startswith(LIGHT_PREFIX)
+
+
+def allows_light_queues(topic: str) -> bool:
+    """Whether a topic's messages may be in light queues too (MixAll.topicAllowsLMQ)."""
+    return not is_retry_or_dlq(topic) and not topic.startswith(SYSTEM_PREFIX) and topic != SCHEDULE
 
 
 def retry_topic(group: str) -> str:

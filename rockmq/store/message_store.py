@@ -9,7 +9,7 @@ the next start.
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -169,6 +169,7 @@ class MessageStore:
             cluster=self._cluster,
             append_crc_property=options.enabled_append_prop_crc,
             batch_queue_file_size=options.mapper_file_size_batch_consume_queue,
+            light_queues=options.light_queues,
         )
 
     def _open(self) -> None:
@@ -242,9 +243,10 @@ class MessageStore:
         sys_flag: int = 0,
         reconsume_times: int = 0,
         prepared_transaction_offset: int = 0,
+        light_queues: Sequence[str] = (),
     ) -> Put:
-        """Append one message as given; it isn't durable yet. Raises StoreUnavailable, and ProtocolError for properties that
-        can't be stored."""
+        """Append one message as given, into `light_queues` too; it isn't durable yet. Raises StoreUnavailable, and
+        ProtocolError for properties or names that can't be stored."""
         self._check_refusal()
         try:
             position, size, queue_offset, watched = self.core.append(
@@ -259,6 +261,7 @@ class MessageStore:
                 sys_flag=sys_flag,
                 reconsume_times=reconsume_times,
                 prepared_transaction_offset=prepared_transaction_offset,
+                light_queues=light_queues,
             )
         except _core.StoreError as error:
             raise self._unavailable(error) from None

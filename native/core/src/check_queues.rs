@@ -16,10 +16,10 @@ use crate::{
     batch_queue::{self, is_batch},
     consume_queue::{Entry, Queues, UNIT},
     error::Result,
-    mapped_file, properties,
+    light, mapped_file,
     queue_files::QueueFiles,
     record::{self, Record},
-    replay::{directories, INDEX_MAX},
+    replay::{directories, light_topics, INDEX_MAX},
     walk::{fault, read_all, Fault, Faults, Walk, WINDOW_SMALL},
 };
 
@@ -27,9 +27,8 @@ use crate::{
 const RUN_MAX: usize = 64 << 10;
 const RUNS_MAX: usize = 16 << 20;
 /// Apache keeps the time of delivery in the tags code of this topic's entries.
-const SCHEDULE_TOPIC: &str = "SCHEDULE_TOPIC_XXXX";
+pub const SCHEDULE_TOPIC: &str = "SCHEDULE_TOPIC_XXXX";
 /// Queues of queues, whose entries lead to records of other topics.
-pub const LMQ_PREFIX: &str = "%LMQ%";
 
 #[derive(Default)]
 struct Known {
@@ -59,6 +58,8 @@ pub struct QueueCheck {
     log_min: u64,
     /// Topics whose queues aren't checked here.
     batch_topics: HashSet<Box<[u8]>>,
+    /// Light queues that are there; what records say of others may be anybody's word.
+    light: HashSet<Box<[u8]>>,
     pub entries: u64,
 }
 
@@ -78,34 +79,13 @@ pub fn entry_of(record: &Record<'_>) -> Option<(u64, Entry)> {
     Some((record.queue_offset as u64, entry))
 }
 
-/// The light queues (LmqDispatch.java) that a record has entries in too, and at which index, as its properties say. Apache
-/// has none for topics of retries and of the system.
-pub fn light_queues<'r>(record: &Record<'r>) -> Vec<(&'r [u8], u64)> {
-    let (mut names, mut indexes) = (None, None);
-    for (name, value) in properties::items(record.properties) {
-        match name {
-            b"INNER_MULTI_DISPATCH" => names = Some(value),
-            b"INNER_MULTI_QUEUE_OFFSET" => indexes = Some(value),
-            _ => {}
-        }
-    }
-    let apart = |value: Option<&'r [u8]>| value.map_or(Vec::new(), |value| value.split(|&byte| byte == b',').collect());
-    let (names, indexes) = (apart(names), apart(indexes));
-    let is_exempt = [&b"%RETRY%"[..], b"rmq_sys_"].iter().any(|prefix| record.topic.starts_with(prefix));
-    if names.len() != indexes.len() || is_exempt || record.topic == SCHEDULE_TOPIC.as_bytes() {
-        return Vec::new();
-    }
-    let index = |text: &[u8]| std::str::from_utf8(text).ok()?.parse().ok().filter(|&index| index <= INDEX_MAX as u64);
-    let light = names.into_iter().zip(indexes).filter(|(name, _)| name.starts_with(LMQ_PREFIX.as_bytes()));
-    light.filter_map(|(name, text)| Some((name, index(text)?))).collect()
-}
-
 impl QueueCheck {
     pub fn new(files: QueueFiles, commit_log: &Path, log_file_size: u64, log_min: u64) -> Result<Self> {
         let batch_topics = batch_queue::topics(&files.root.with_file_name("batchconsumequeue"))?;
+        let light = if files.root.exists() { light_topics(&directories(&files.root)?) } else { HashSet::new() };
         let lookup = Walk::new(commit_log.to_owned(), log_file_size, WINDOW_SMALL, false);
         let (queues, known) = (Queues::new(files), Vec::new());
-        Ok(Self { queues, known, runs_size: 0, lookup, log_min, batch_topics, entries: 0 })
+        Ok(Self { queues, known, runs_size: 0, lookup, log_min, batch_topics, light, entries: 0 })
     }
 
     pub fn put(&mut self, record: &Record<'_>, faults: &mut Faults) {
@@ -113,7 +93,18 @@ impl QueueCheck {
             return;
         }
         let Some((index, entry)) = entry_of(record) else { return };
-        let Some(slot) = self.queues.slot_or_new(record.topic, record.queue_id) else { return };
+        self.put_entry((record.topic, record.queue_id), index, entry, faults);
+        if !self.light.is_empty() {
+            for (topic, index) in light::queues(record) {
+                if self.light.contains(topic) {
+                    self.put_entry((topic, 0), index, entry, faults);
+                }
+            }
+        }
+    }
+
+    fn put_entry(&mut self, (topic, id): (&[u8], i32), index: u64, entry: Entry, faults: &mut Faults) {
+        let Some(slot) = self.queues.slot_or_new(topic, id) else { return };
         if self.known.len() <= slot {
             self.known.resize_with(slot + 1, Known::default);
         }
@@ -239,10 +230,13 @@ impl QueueCheck {
         let at = entry.position;
         let Some(record) = self.lookup.record(at as u64) else { return Err(format!("no record at {at}")) };
         let owner = String::from_utf8_lossy(record.topic);
-        if (owner.as_ref(), record.queue_id) != (topic, id) {
-            return Err(format!("a record of {owner}/{} at {at}", record.queue_id));
-        }
-        match entry_of(&record) {
+        let mut light = light::queues(&record).into_iter().filter(|(name, _)| id == 0 && *name == topic.as_bytes());
+        let place = match light.next() {
+            Some((_, found)) => entry_of(&record).map(|(_, expected)| (found, expected)),
+            None if (owner.as_ref(), record.queue_id) == (topic, id) => entry_of(&record),
+            None => return Err(format!("a record of {owner}/{} at {at}", record.queue_id)),
+        };
+        match place {
             Some((found, _)) if found != index => Err(format!("a record with offset {found} at {at}")),
             Some((_, expected)) if expected.size != entry.size || !tags_fit(topic, entry.tags, expected.tags) => {
                 Err(format!("{}, and the record has {}", text(entry), text(expected)))
@@ -271,9 +265,6 @@ impl QueueCheck {
         let Some(queue) = self.queues.queue(slot) else { return };
         let (topic, id, file_size) = (queue.topic.clone(), queue.id, self.queues.files.file_size);
         let directory = self.queues.files.directory(&topic, id);
-        if topic.starts_with(LMQ_PREFIX) {
-            return;
-        }
         let mut block = vec![0; 3000 * UNIT];
         for (base, _) in files_of(&directory) {
             let first = (from * UNIT as u64).max(base);

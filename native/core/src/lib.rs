@@ -24,6 +24,7 @@ mod index;
 mod index_file;
 mod json;
 mod lane;
+mod light;
 mod mapped_file;
 mod message_index;
 mod properties;

@@ -65,14 +65,24 @@ pub fn inspect(text: &[u8]) -> Known<'_> {
     known
 }
 
-/// The keys, for who wants nothing else: only the segments that hold them are taken apart.
-pub fn keys(text: &[u8]) -> Keys<'_> {
-    let mut keys = Keys::default();
+/// What may be a property each, name and value not taken apart.
+pub fn segments(text: &[u8]) -> impl Iterator<Item = &[u8]> {
     let mut rest = text;
-    while !rest.is_empty() {
+    std::iter::from_fn(move || {
+        if rest.is_empty() {
+            return None;
+        }
         let end = find_either(rest, VALUE_END, VALUE_END).unwrap_or(rest.len());
         let segment = &rest[..end];
         rest = rest.get(end + 1..).unwrap_or_default();
+        Some(segment)
+    })
+}
+
+/// The keys, for who wants nothing else: only the segments that hold them are taken apart.
+pub fn keys(text: &[u8]) -> Keys<'_> {
+    let mut keys = Keys::default();
+    for segment in segments(text) {
         let (name, place) = match segment.first() {
             Some(b'U') => (&b"UNIQ_KEY\x01"[..], &mut keys.unique_key),
             Some(b'K') => (&b"KEYS\x01"[..], &mut keys.keys),

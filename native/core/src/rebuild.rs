@@ -17,14 +17,13 @@ use rustix::fs::{renameat_with, RenameFlags, CWD};
 use crate::{
     batch_queue::{self, is_batch},
     check::{check_sizes, lock, told, Told},
-    check_queues::LMQ_PREFIX,
     error::{store, At, Result},
     index::{key_hashes, next_name},
     index_file::{IndexFile, Layout},
     mapped_file::sync_directory,
     queue_files::QueueFiles,
     record::Record,
-    replay::{directories, Replay},
+    replay::{directories, light_topics, Replay},
     walk::{Faults, Walk, WINDOW},
 };
 
@@ -107,10 +106,10 @@ impl Rebuild {
         let queue_root = File::open(&new_queues).at("open", &new_queues)?;
         let files = QueueFiles::simple(new_queues, queue_file_size);
         let walk = Walk::new(commit_log, log_file_size, WINDOW, true);
-        let has_light =
-            old.root.is_dir() && directories(&old.root)?.iter().any(|(topic, _)| topic.starts_with(LMQ_PREFIX));
+        // Only a broker knows whether light queues are wanted that aren't there.
+        let light = if old.root.is_dir() { light_topics(&directories(&old.root)?) } else { HashSet::new() };
         let mut replay = Replay::new(files, (0, 0), Some(old));
-        replay.has_light = has_light;
+        replay.light = Some(light);
         let work = Work { walk, replay, index, queue_root, batch_topics };
         Ok(Self { work: Mutex::new(work) })
     }

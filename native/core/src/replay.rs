@@ -19,9 +19,10 @@ use std::{
 
 use crate::{
     batch_replay::BatchReplay,
-    check_queues::{entry_of, light_queues, tags_fit, LMQ_PREFIX},
+    check_queues::{entry_of, tags_fit},
     consume_queue::{Entry, Queue, Queues, PENDING_MAX, UNIT},
     error::{At, Result},
+    light,
     mapped_file::{self, PAGE},
     queue_files::QueueFiles,
     record::{self, SIZE_MIN},
@@ -70,8 +71,8 @@ pub struct Replay {
     pub queues: Queues,
     /// None where only simple queues are made.
     pub batches: Option<BatchReplay>,
-    /// Whether there are light queues.
-    pub has_light: bool,
+    /// Topics of the light queues that records are put into too; None for all.
+    pub light: Option<HashSet<Box<[u8]>>>,
     start: u64,
     /// Where the log begins; what it has below `start` isn't replayed, but for `repaired`.
     log_min: u64,
@@ -92,7 +93,7 @@ impl Replay {
         Self {
             queues: Queues::new(files),
             batches: None,
-            has_light: false,
+            light: Some(HashSet::new()),
             start,
             log_min,
             old,
@@ -121,10 +122,11 @@ impl Replay {
         self.lost.values().copied().chain(in_batches).min()
     }
 
-    /// Take up the queues on disk, each up to its first entry at or above `start`; whether there are any.
-    pub fn load(&mut self) -> Result<bool> {
+    /// Take up the queues on disk, each up to its first entry at or above `start`; whether there are any. Light queues that
+    /// have no directory are made only with `all_light`.
+    pub fn load(&mut self, all_light: bool) -> Result<bool> {
         let topics = directories(&self.queues.files.root)?;
-        self.has_light = topics.iter().any(|(topic, _)| topic.starts_with(LMQ_PREFIX));
+        self.light = if all_light { None } else { Some(light_topics(&topics)) };
         let threads = match thread::available_parallelism() {
             Ok(count) if topics.len() >= TOPICS_MIN => count.get().min(THREADS_MAX),
             _ => 1,
@@ -232,9 +234,11 @@ impl Replay {
             return batches.put(record);
         }
         let Some((index, entry)) = entry_of(record) else { return Ok(()) };
-        if self.has_light {
-            for (queue, index) in light_queues(record) {
-                self.put_entry(queue, 0, index, entry)?;
+        if self.light.as_ref().is_none_or(|topics| !topics.is_empty()) {
+            for (topic, index) in light::queues(record) {
+                if self.light.as_ref().is_none_or(|topics| topics.contains(topic)) {
+                    self.put_entry(topic, 0, index, entry)?;
+                }
             }
         }
         self.put_entry(record.topic, record.queue_id, index, entry)
@@ -626,6 +630,12 @@ pub fn end_queue(files: &QueueFiles, topic: &str, id: i32, next: u64) -> Result<
         mapped_file::sync_directory(&directory)?;
     }
     Ok(())
+}
+
+/// Those of the topics that are light queues.
+pub fn light_topics(topics: &[(String, PathBuf)]) -> HashSet<Box<[u8]>> {
+    let light = topics.iter().filter(|(topic, _)| topic.starts_with(light::PREFIX));
+    light.map(|(topic, _)| topic.as_bytes().into()).collect()
 }
 
 /// Directories inside `path` with readable names; a missing `path` has none.

@@ -19,6 +19,7 @@ use crate::{
     consume_queue::{usable_name, Entry, Job, Ordinary, Queues, FORCED_APART_MAX, UNIT},
     error::{store, value, At, Error, Result},
     flusher::Signal,
+    light,
     mapped_file::{create_directory, sync_directory, MappedFile},
     properties::{self, Keys},
     queue_files::{force_file_system, QueueFiles},
@@ -45,6 +46,8 @@ pub struct Config {
     pub trace_on: bool,
     pub cluster: String,
     pub append_crc_property: bool,
+    /// Whether messages may be in light queues.
+    pub light_queues: bool,
 }
 
 impl Config {
@@ -171,6 +174,10 @@ impl State {
         for inner in record::batch(body) {
             let inner = inner.map_err(Error::Value)?;
             check_properties_size(pattern.properties_size(&inner))?;
+            // Apache stores it as given, and believes then what the sender says of light queues.
+            if light::is_meant(inner.properties) {
+                return value("a message of a batch can't be in light queues, as its properties want");
+            }
             size += pattern.size(&inner);
         }
         let (batch, recent_keys) = (&mut self.batch, &mut self.recent_keys);

@@ -18,7 +18,7 @@ use crate::{
     check::{told, Told},
     error::{value, Error, Result},
     get::{self, Got, Request, Run},
-    pull,
+    light, pull,
     record::{self, Crc, Message},
     scrub,
     send::Fixed,
@@ -51,7 +51,7 @@ impl std::ops::Deref for Open {
 #[pymethods]
 impl Store {
     #[new]
-    #[pyo3(signature = (commit_log, consume_queue, *, log_file_size, queue_file_size, store_host, max_message_size, region, trace_on, cluster, append_crc_property = false, batch_queue_file_size = 13_800_000))]
+    #[pyo3(signature = (commit_log, consume_queue, *, log_file_size, queue_file_size, store_host, max_message_size, region, trace_on, cluster, append_crc_property = false, batch_queue_file_size = 13_800_000, light_queues = false))]
     #[allow(clippy::too_many_arguments)]
     fn new(
         commit_log: PathBuf,
@@ -65,6 +65,7 @@ impl Store {
         cluster: String,
         append_crc_property: bool,
         batch_queue_file_size: u64,
+        light_queues: bool,
     ) -> Result<Self> {
         let max_message_size = max_message_size.min(i32::MAX as usize);
         let config = Config {
@@ -79,6 +80,7 @@ impl Store {
             trace_on,
             cluster,
             append_crc_property,
+            light_queues,
         };
         let fixed = Fixed::new(&config);
         Ok(Self { shared: Arc::new(Open { shared: Shared::open(config)?, fixed }) })
@@ -124,7 +126,7 @@ impl Store {
         self.shared.state().set_writable(writable);
     }
 
-    #[pyo3(signature = (topic, queue_id, body, properties, *, now, born_host, born_timestamp, flag=0, sys_flag=0, reconsume_times=0, prepared_transaction_offset=0))]
+    #[pyo3(signature = (topic, queue_id, body, properties, *, now, born_host, born_timestamp, flag=0, sys_flag=0, reconsume_times=0, prepared_transaction_offset=0, light_queues=Vec::new()))]
     #[allow(clippy::too_many_arguments)]
     fn append(
         &self,
@@ -139,6 +141,7 @@ impl Store {
         sys_flag: i32,
         reconsume_times: i32,
         prepared_transaction_offset: i64,
+        light_queues: Vec<String>,
     ) -> Result<(u64, u64, u64, bool)> {
         check_message(topic, queue_id, properties, born_host)?;
         let message = Message {
@@ -158,7 +161,9 @@ impl Store {
         };
         check_properties_size(message.properties_size())?;
         let mut state = self.shared.state();
-        let appended = if state.batch_queues.has_topic(topic.as_bytes()) {
+        let appended = if !light_queues.is_empty() {
+            light::append(&mut state, &message, properties, &light_queues, self.shared.config.max_message_size)
+        } else if state.batch_queues.has_topic(topic.as_bytes()) {
             state.append_unit(&message, properties)
         } else if sys_flag & record::INNER_BATCH == record::INNER_BATCH {
             return value(format!("an inner batch, but the topic {topic} has no batch queues"));

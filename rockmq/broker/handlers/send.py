@@ -5,7 +5,7 @@ chosen, retry topics, special properties, and everything that is wrong, which ge
 """
 
 import random
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 
 from rockmq.base.errors import ProtocolError
 from rockmq.broker.durability import TIMEOUT_REMARK, DurabilityGate
@@ -29,12 +29,13 @@ _NOT_BUILT = {
     properties.TIMER_DELAY_SEC: "timer messages",
     properties.TIMER_DELAY_MS: "timer messages",
     properties.TIMER_DELIVER_MS: "timer messages",
-    properties.INNER_MULTI_DISPATCH: "light queues",
 }
 
 
 INNER_MAX = 32_767
 """Messages of an inner batch: a unit of a batch queue counts them in 16 bits."""
+LIGHT_QUEUES_MAX = 1000
+"""Light queues of a message: each costs an entry, and a directory if it is new. Apache bounds only the properties."""
 
 
 class SendHandler:
@@ -144,8 +145,13 @@ class SendHandler:
         found = properties.decode((header.properties or "").encode())
         if properties.INNER_NUM in found:
             raise Refusal(ResponseCode.MESSAGE_ILLEGAL, f"property {properties.INNER_NUM}, but sysFlag marks no inner batch")
+        light_queues = self._light_queues(header.topic, found)
+        if light_queues:
+            found.pop(properties.INNER_MULTI_QUEUE_OFFSET, None)
         unique_key = found.setdefault(properties.UNIQ_KEY, self._unique_ids.make())
-        put = self._put(header, request, connection, queue_id, sys_flag, found)
+        put = self._put(header, request, connection, queue_id, sys_flag, found, light_queues)
+        for name in light_queues:
+            self._gate.wake_when_durable(name, 0, put.end)
         msg_id = ids.offset_id(self._store.store_host, put.position)
         return self._stored(request, header.topic, queue_id, put, msg_id, unique_key)
 
@@ -157,6 +163,7 @@ class SendHandler:
         queue_id: int,
         sys_flag: int,
         found: dict[str, str],
+        light_queues: Sequence[str] = (),
     ) -> Put:
         """Store one record with these properties, less what isn't for a client to say and with what the broker says."""
         self._refuse_special(found, sys_flag)
@@ -175,6 +182,7 @@ class SendHandler:
             flag=header.flag,
             sys_flag=sys_flag,
             reconsume_times=header.reconsume_times or 0,
+            light_queues=light_queues,
         )
 
     def _refuse_special(self, found: dict[str, str], sys_flag: int) -> None:
@@ -183,6 +191,20 @@ class SendHandler:
                 raise Refusal(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, f"{what} (property {key}) are not built yet")
         if found.get(properties.TRAN_MSG, "").lower() == "true" or sys_flag & MessageFlag.TRANSACTION:
             raise Refusal(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, "transactional messages are not built yet")
+
+    def _light_queues(self, topic: str, found: dict[str, str]) -> list[str]:
+        """The light queues that a message names (LmqDispatch.java). Raises Refusal when they can't be had."""
+        text = found.get(properties.INNER_MULTI_DISPATCH, "")
+        if not text.strip() or not topics.allows_light_queues(topic):
+            return []
+        if not self._options.store.light_queues:
+            remark = "light queues (property INNER_MULTI_DISPATCH) need enableLmq=true and enableMultiDispatch=true"
+            raise Refusal(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark)
+        names = text.rstrip(",").split(",")
+        if len(names) > LIGHT_QUEUES_MAX:
+            remark = f"property INNER_MULTI_DISPATCH names {len(names)} light queues, the bound is {LIGHT_QUEUES_MAX}"
+            raise Refusal(ResponseCode.MESSAGE_ILLEGAL, remark)
+        return names
 
     def _append_batch(
         self,
@@ -227,6 +249,9 @@ class SendHandler:
         count = len(decode_batch(request.body))
         if count > INNER_MAX:
             raise Refusal(ResponseCode.MESSAGE_ILLEGAL, f"the batch has {count} messages, the bound is {INNER_MAX}")
+        if properties.INNER_MULTI_DISPATCH in found:
+            remark = f"a batch can't be in light queues (property {properties.INNER_MULTI_DISPATCH})"
+            raise Refusal(ResponseCode.MESSAGE_ILLEGAL, remark)
         found.pop(properties.INNER_BASE, None)
         found[properties.INNER_NUM] = str(count)
         sys_flag |= MessageFlag.NEED_UNWRAP | MessageFlag.INNER_BATCH

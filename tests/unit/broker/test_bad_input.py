@@ -129,6 +129,15 @@ REFUSED = {
         "light queues",
     ),
     "delayed message": (send_fields(i="DELAY\x013\x02"), b"x", ResponseCode.REQUEST_CODE_NOT_SUPPORTED, "not built"),
+    **{
+        f"batch with {key}": (
+            send_fields(m="true"),
+            encode_batch([(0, b"one", b""), (0, b"two", f"TAGS\x01a\x02{key}\x01{value}\x02".encode())]),
+            ResponseCode.INVALID_PARAMETER,
+            "light queues",
+        )
+        for key, value in (("INNER_MULTI_DISPATCH", "%LMQ%a"), ("INNER_MULTI_QUEUE_OFFSET", "7"))
+    },
     "batch cut off": (
         send_fields(m="true"),
         BATCH[:-3],

@@ -23,6 +23,7 @@ def opened(
     region: str = "Here",
     append_crc_property: bool = False,
     batch_queue_file_size: int = 46 * 100,
+    light_queues: bool = False,
 ) -> Store:
     return Store(
         str(path / "commitlog"),
@@ -36,6 +37,7 @@ def opened(
         cluster="Main",
         append_crc_property=append_crc_property,
         batch_queue_file_size=batch_queue_file_size,
+        light_queues=light_queues,
     )
 
 

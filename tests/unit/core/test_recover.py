@@ -324,12 +324,14 @@ def test_entries_that_are_there_keep_their_tags_code(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("start_file", [0, -1])
 def test_entries_of_light_queues_are_made_again(tmp_path: Path, start_file: int) -> None:
-    """Row 2.5: a store of Apache's with enableLmq, whose records say which other queues they are in."""
+    """Row 2.5: a store of Apache's with enableLmq, whose records say which other queues they are in. One that isn't there
+    isn't made: without enableLmq anybody may have said so."""
     store, log = opened(tmp_path / "a"), Log(FILE)
     store.recover(0, True)
     wrong = b"INNER_MULTI_DISPATCH\x01%LMQ%a,%LMQ%../b\x02INNER_MULTI_QUEUE_OFFSET\x017\x02"
     for number in range(40):
-        both = b"INNER_MULTI_DISPATCH\x01%%LMQ%%a,%%LMQ%%b\x02INNER_MULTI_QUEUE_OFFSET\x01%d,%d\x02" % (number, number)
+        indexes = b"INNER_MULTI_QUEUE_OFFSET\x01%d,%d,%d\x02" % (number, number, number)
+        both = b"INNER_MULTI_DISPATCH\x01%LMQ%a,%LMQ%gone,%LMQ%b\x02" + indexes
         stores.append(store, log.append(record(number, topic="T", properties=both))[0])
         stores.append(store, log.append(record(number, topic="%RETRY%g", properties=both))[0])
         stores.append(store, log.append(record(number, topic="U", properties=wrong))[0])

@@ -306,11 +306,45 @@ def test_batch_queues_are_left_alone(tmp_path: Path) -> None:
     assert store.queue_bounds("B", 0) == (0, 4)
 
 
+@pytest.mark.parametrize(
+    ("at", "data", "kind"),
+    [
+        (40, bytes(20), "queue missing"),
+        (20, struct.pack(">q", 0), "queue entry"),
+        (80, struct.pack(">qi", 0, 9), "queue entry"),
+    ],
+    ids=["lost", "of another record", "of none"],
+)
+def test_entries_of_light_queues_are_checked(tmp_path: Path, at: int, data: bytes, kind: str) -> None:
+    store = opened(tmp_path, log_file_size=LOG, queue_file_size=QUEUE, light_queues=True)
+    store.recover(0, True)
+    for number in range(4):
+        properties = b"INNER_MULTI_DISPATCH\x01%LMQ%a,%LMQ%b\x02"
+        store.append(
+            "T",
+            0,
+            b"%d" % number,
+            properties,
+            now=1,
+            born_host=bytes(8),
+            born_timestamp=1,
+            light_queues=["%LMQ%a", "%LMQ%b"],
+        )
+    store.close()
+    report = checked(tmp_path)
+    assert (report.findings, report.queue_entries, report.queues) == ([], 12, 3)
+    name = f"consumequeue/%LMQ%b/0/{0:020}"
+    poke(name, at, data)(tmp_path)
+    [finding] = checked(tmp_path).findings
+    assert (finding.kind, finding.file, finding.byte) == (kind, name, at)
+
+
 def test_repair_makes_light_queues_again(tmp_path: Path) -> None:
-    """Row 2.5: those of a store of Apache's with enableLmq."""
+    """Row 2.5: those of a store of Apache's with enableLmq, and no others."""
     store = fresh(tmp_path, log_file_size=LOG, queue_file_size=QUEUE)
     for number in range(3):
-        properties = b"INNER_MULTI_DISPATCH\x01%%LMQ%%a\x02INNER_MULTI_QUEUE_OFFSET\x01%d\x02" % number
+        indexes = b"INNER_MULTI_QUEUE_OFFSET\x01%d,%d\x02" % (number, number)
+        properties = b"INNER_MULTI_DISPATCH\x01%LMQ%a,%LMQ%gone\x02" + indexes
         append(store, Record("T", 0, b"x", properties))
     store.close()
     (tmp_path / "consumequeue" / "%LMQ%a" / "0").mkdir(parents=True)
