@@ -63,7 +63,6 @@ _REFUSED_BY_BROKER = _REFUSED_BY_ALL | {
     "transRocksDBEnable": _only("false|", ROCKSDB),
     "useSingleRocksDBForAllConfigs": _only("false|", ROCKSDB),
     "storeType": _only("default|", ROCKSDB),
-    "readOnlyCommitLogStorePaths": _only("", "not built yet: a log is one directory"),
     "enableConsumeQueueExt": _only("false|", FORMAT),
     "enableLmq": _only("false|", "light queues are " + FORMAT),
     "enableMultiDispatch": _only("false|", "light queues are " + FORMAT),

@@ -16,6 +16,7 @@ use crate::{
     batch_queue::{self, is_batch},
     consume_queue::{Entry, Queues, UNIT},
     error::Result,
+    log_directories::LogDirectories,
     mapped_file, properties,
     queue_files::QueueFiles,
     record::{self, Record},
@@ -101,9 +102,9 @@ pub fn light_queues<'r>(record: &Record<'r>) -> Vec<(&'r [u8], u64)> {
 }
 
 impl QueueCheck {
-    pub fn new(files: QueueFiles, commit_log: &Path, log_file_size: u64, log_min: u64) -> Result<Self> {
+    pub fn new(files: QueueFiles, log: LogDirectories, log_file_size: u64, log_min: u64) -> Result<Self> {
         let batch_topics = batch_queue::topics(&files.root.with_file_name("batchconsumequeue"))?;
-        let lookup = Walk::new(commit_log.to_owned(), log_file_size, WINDOW_SMALL, false);
+        let lookup = Walk::new(log, log_file_size, WINDOW_SMALL, false);
         let (queues, known) = (Queues::new(files), Vec::new());
         Ok(Self { queues, known, runs_size: 0, lookup, log_min, batch_topics, entries: 0 })
     }

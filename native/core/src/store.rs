@@ -18,6 +18,7 @@ use crate::{
     check::{told, Told},
     error::{value, Error, Result},
     get::{self, Got, Request, Run},
+    log_directories::LogDirectories,
     pull,
     record::{self, Crc, Message},
     scrub,
@@ -51,10 +52,10 @@ impl std::ops::Deref for Open {
 #[pymethods]
 impl Store {
     #[new]
-    #[pyo3(signature = (commit_log, consume_queue, *, log_file_size, queue_file_size, store_host, max_message_size, region, trace_on, cluster, append_crc_property = false, batch_queue_file_size = 13_800_000))]
+    #[pyo3(signature = (log_directories, consume_queue, *, log_file_size, queue_file_size, store_host, max_message_size, region, trace_on, cluster, append_crc_property = false, batch_queue_file_size = 13_800_000, read_only_log_directories = Vec::new()))]
     #[allow(clippy::too_many_arguments)]
     fn new(
-        commit_log: PathBuf,
+        log_directories: Vec<PathBuf>,
         consume_queue: PathBuf,
         log_file_size: u64,
         queue_file_size: u64,
@@ -65,10 +66,11 @@ impl Store {
         cluster: String,
         append_crc_property: bool,
         batch_queue_file_size: u64,
+        read_only_log_directories: Vec<PathBuf>,
     ) -> Result<Self> {
         let max_message_size = max_message_size.min(i32::MAX as usize);
         let config = Config {
-            commit_log,
+            log: LogDirectories::new(log_directories, read_only_log_directories)?,
             consume_queue,
             log_file_size,
             queue_file_size,
@@ -118,6 +120,14 @@ impl Store {
 
     fn clear_ordinary(&self, topic: &str) {
         self.shared.state().queues.set_ordinary(topic, None);
+    }
+
+    fn set_log_targets(&self, directories: Vec<PathBuf>) -> Result<()> {
+        if directories.is_empty() {
+            return value("there is no directory that log files may be made in");
+        }
+        self.shared.state().log.set_targets(directories);
+        Ok(())
     }
 
     fn set_writable(&self, writable: bool) {

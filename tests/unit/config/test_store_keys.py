@@ -95,7 +95,11 @@ def test_a_key_without_effect_is_said_or_refused(key: str, caplog: pytest.LogCap
 def test_a_key_that_is_taken_is_read_somewhere() -> None:
     root = Path(rockmq.__file__).parent
     sources = [path.read_text(encoding="utf-8") for path in root.rglob("*.py") if path.parent != root / "config"]
-    derived = {"delete_when": "delete_hours"}
+    derived = {
+        "delete_when": "delete_hours",
+        "store_path_commit_log": "log_directories",
+        "read_only_commit_log_store_paths": "read_only_log_directories",
+    }
     unread = [
         each.wire
         for each in keys(BrokerOptions).values()

@@ -1,6 +1,7 @@
 """Small stores for the tests of this folder."""
 
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 from rockmq._core import Slice, Store
@@ -23,9 +24,11 @@ def opened(
     region: str = "Here",
     append_crc_property: bool = False,
     batch_queue_file_size: int = 46 * 100,
+    log_directories: Sequence[str] = ("commitlog",),
+    read_only: Sequence[str] = (),
 ) -> Store:
     return Store(
-        str(path / "commitlog"),
+        [str(path / each) for each in log_directories],
         str(path / "consumequeue"),
         log_file_size=log_file_size,
         queue_file_size=queue_file_size,
@@ -36,6 +39,7 @@ def opened(
         cluster="Main",
         append_crc_property=append_crc_property,
         batch_queue_file_size=batch_queue_file_size,
+        read_only_log_directories=[str(path / each) for each in read_only],
     )
 
 
