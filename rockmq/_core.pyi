@@ -151,7 +151,8 @@ class Store:
         """
     def set_log_targets(self, directories: list[str]) -> None:
         """Have new log files made in these directories in turn, file n in number n mod their count; at first they are all of
-        `log_directories`. A file that was made ahead stays where it is. ValueError for none."""
+        `log_directories`. A file that was made ahead stays where it is. An append that found no room is tried again.
+        ValueError for none."""
     def set_writable(self, writable: bool) -> None:
         """False makes every lane hand all sends to Python, and `append` raise StoreError.
 

@@ -10,6 +10,7 @@ A log in several directories has room as long as one of them has: its use is tha
 those that are used up to diskSpaceCleanForciblyRatio and have room for one; if there is none, in those that have room.
 """
 
+import contextlib
 import errno
 import logging
 import os
@@ -121,7 +122,11 @@ class DiskWatch:
         return self._wanted is not None
 
     def ran_out(self, error: BaseException | str, wanted: int = ROOM) -> None:
-        """A write found no room; messages are taken again when `wanted` bytes are free."""
+        """A write found no room; messages are taken again when `wanted` bytes are free, or at once if new log files now get
+        another place."""
+        with contextlib.suppress(OSError):  # then `look` tells
+            if self._choose_targets(self._usages()[0]):
+                return
         if self._wanted is None or self._wanted[1] < wanted:
             self._wanted = (str(error), wanted)
         self._set(self._no_room(*self._wanted))
@@ -153,14 +158,17 @@ class DiskWatch:
         else:
             self._set(None)
 
-    def _choose_targets(self, log_usages: list[Usage]) -> None:
+    def _choose_targets(self, log_usages: list[Usage]) -> bool:
+        """Whether new log files are made elsewhere from now on."""
         roomy = [each for each in log_usages if each.has_room(self._log_file_room)]
         preferred = [each for each in roomy if each.percent <= self._options.disk_space_clean_forcibly_ratio]
         targets = [each.path for each in preferred or roomy or log_usages]
-        if targets != self.log_targets:
-            log.warning("new files of the log are made in %s", " and ".join(map(str, targets)))
-            self.log_targets = targets
-            self._retarget(targets)
+        if targets == self.log_targets:
+            return False
+        log.warning("new files of the log are made in %s", " and ".join(map(str, targets)))
+        self.log_targets = targets
+        self._retarget(targets)
+        return True
 
     def _no_room(self, error: str, wanted: int) -> str:
         paths = " or ".join(self._names)

@@ -126,7 +126,10 @@ impl Store {
         if directories.is_empty() {
             return value("there is no directory that log files may be made in");
         }
-        self.shared.state().log.set_targets(directories);
+        let mut state = self.shared.state();
+        state.log.set_targets(directories);
+        // Elsewhere there may be room.
+        state.full = None;
         Ok(())
     }
 

@@ -114,7 +114,10 @@ async def test_messages_are_refused_when_no_disk_has_room(tmp_path: Path, disks:
 
 async def test_a_write_without_room_needs_it_on_one_disk_only(tmp_path: Path, disks: Disks) -> None:
     async with opened(tmp_path, "a", "b", diskSpaceWarningLevelRatio="100") as (store, _):
-        disks.used |= {"a": 1000, "b": 1000}
+        disks.used["a"] = 1000
+        store.disk.ran_out("can't allocate F: No space left on device", 2 << 20)
+        assert store.refusal is None, "the other one gets the next file"
+        disks.used["b"] = 1000
         store.disk.ran_out("can't allocate F: No space left on device", 2 << 20)
         store.disk.look()
         assert store.refusal is not None
