@@ -162,8 +162,8 @@ class DiskWatch:
         """Whether new log files are made elsewhere from now on."""
         roomy = [each for each in log_usages if each.has_room(self._log_file_room)]
         preferred = [each for each in roomy if each.percent <= self._options.disk_space_clean_forcibly_ratio]
-        targets = [each.path for each in preferred or roomy or log_usages]
-        if targets == self.log_targets:
+        targets = [each.path for each in preferred or roomy]
+        if not targets or targets == self.log_targets:
             return False
         log.warning("new files of the log are made in %s", " and ".join(map(str, targets)))
         self.log_targets = targets
