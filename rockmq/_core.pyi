@@ -80,10 +80,11 @@ class Slice(Buffer):
 class Store:
     """A commit log and its consume queues, which follow it in log order.
 
+    The log's files are in `log_directories`, which are made, and in `read_only_log_directories`, which have to be there and
+    get no new ones; they are named by their first position in 20 digits and all `log_file_size` long.
     `queue_file_size` is in bytes and a multiple of 20. Batch queues lie in `batchconsumequeue` beside `consume_queue`, in
     files of `batch_queue_file_size`, a multiple of 46. `store_host` is the advertised address stamped on records.
-    `log_files` are named by their first position in 20 digits and all `log_file_size` long.
-    Raises StoreError when the directory can't be used: a file of another size, a gap between files.
+    Raises StoreError when the directories can't be used: a file of another size, a gap between files, two of one position.
     Opening reads names and sizes only; call `recover` before anything else. With `append_crc_property` each record gets a
     CRC of the whole of it as its last property. With `light_queues` a message may be in light queues too, topics `%LMQ%…`
     with one queue each; without, recovery keeps those that are there and makes no others.
@@ -91,7 +92,7 @@ class Store:
 
     def __init__(
         self,
-        commit_log: str,
+        log_directories: list[str],
         consume_queue: str,
         *,
         log_file_size: int,
@@ -104,6 +105,7 @@ class Store:
         append_crc_property: bool = False,
         batch_queue_file_size: int = 13_800_000,
         light_queues: bool = False,
+        read_only_log_directories: Sequence[str] = (),
     ) -> None: ...
     def files(self) -> list[tuple[int, int]]:
         """(first position, store timestamp of its first record, or -1 when that isn't a valid record) of each log file.
@@ -149,6 +151,10 @@ class Store:
         """Let `topic` have batch queues, of which a directory tells from now on: a unit for each record, which may be an
         inner batch of many messages. It is never ordinary. StoreError when it has simple queues.
         """
+    def set_log_targets(self, directories: list[str]) -> None:
+        """Have new log files made in these directories in turn, file n in number n mod their count; at first they are all of
+        `log_directories`. A file that was made ahead stays where it is. An append that found no room is tried again.
+        ValueError for none."""
     def set_writable(self, writable: bool) -> None:
         """False makes every lane hand all sends to Python, and `append` raise StoreError.
 
@@ -370,7 +376,7 @@ class Index:
 class LogReader:
     """Reads the records of a log that nobody need have opened; writes nothing. A bad sector is a fault, not an end."""
 
-    def __init__(self, directory: str, *, file_size: int) -> None: ...
+    def __init__(self, directories: list[str], *, file_size: int) -> None: ...
     def read(
         self, position: int, to: int, *, bytes_max: int, topic: str | None = None, queue_id: int | None = None
     ) -> tuple[int, bool, list[Record], list[Fault], int]:
@@ -392,7 +398,7 @@ class Check:
 
     def __init__(
         self,
-        commit_log: str,
+        log_directories: list[str],
         consume_queue: str,
         index: str,
         *,
@@ -423,7 +429,7 @@ class Rebuild:
 
     def __init__(
         self,
-        commit_log: str,
+        log_directories: list[str],
         queues: str,
         new_queues: str,
         new_index: str,

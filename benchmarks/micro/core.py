@@ -66,7 +66,7 @@ def main() -> None:
     cache.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="micro-", dir=cache) as directory, contextlib.ExitStack() as stack:
         store = _core.Store(
-            str(Path(directory) / "commitlog"), str(Path(directory) / "consumequeue"),
+            [str(Path(directory) / "commitlog")], str(Path(directory) / "consumequeue"),
             log_file_size=LOG_FILE_SIZE, queue_file_size=QUEUE_FILE_SIZE, store_host=HOST, max_message_size=4 << 20,
             region="DefaultRegion", trace_on=True, cluster="DefaultCluster",
         )  # fmt: skip

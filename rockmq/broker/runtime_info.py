@@ -49,7 +49,8 @@ class RuntimeInfo:
         self._refresh()
         store, core, now = self._store, self._store.core, self._clock.now_ms()
         messages, size = core.appended
-        log_disk, queue_disk = usage(store.log_directory), usage(store.root)
+        log_disks, queue_disk = [usage(each) for each in store.log_directories], usage(store.root)
+        log_disk = min(log_disks, key=lambda each: each.percent)
         behind = core.max_position - core.flushed_position
         table = {
             "bootTimestamp": self._started,
@@ -68,6 +69,7 @@ class RuntimeInfo:
             "getTransferedTps": self.got,  # as 4.x spells it, and its clusterList can't do without
             "commitLogMinOffset": core.min_position,
             "commitLogMaxOffset": core.max_position,
+            **{f"commitLogDiskRatio_{each.path}": each.percent / 100 for each in log_disks},
             "commitLogDiskRatio": log_disk.percent / 100,
             "consumeQueueDiskRatio": queue_disk.percent / 100,
             "commitLogDirCapacity": f"Total : {_size(log_disk.total)}, Free : {_size(log_disk.free)}.",

@@ -15,7 +15,12 @@ app = typer.Typer(
 Directory = Annotated[Path, typer.Argument(metavar="DIR", show_default=False, help="The store: where commitlog/ is.")]
 Config = Annotated[
     Path | None,
-    typer.Option("--config", "-c", metavar="FILE", help="The broker.conf, when the sizes of files aren't what they seem."),
+    typer.Option(
+        "--config",
+        "-c",
+        metavar="FILE",
+        help="The broker.conf, when the log is elsewhere or sizes of files aren't what they seem.",
+    ),
 ]
 
 

@@ -138,7 +138,10 @@ class Store(Options, frozen=True, kw_only=True):
         default_factory=lambda: os.path.join(os.path.expanduser("~"), "store")
     )
     store_path_commit_log: Annotated[
-        str | None, Key("Directory of the log; default: commitlog in the store.", path=True)
+        str | None, Key("Directory of the log, or several, separated by `,`; default: commitlog in the store.", path=True)
+    ] = None
+    read_only_commit_log_store_paths: Annotated[
+        str | None, Key("Directories, separated by `,`, whose log files are used, and that get no new ones.", path=True)
     ] = None
     mapped_file_size_commit_log: Annotated[int, Key("Size of a log file.", unit="bytes", ge=1024, le=INT_MAX)] = (
         1_073_741_824
@@ -199,9 +202,10 @@ class Store(Options, frozen=True, kw_only=True):
             raise ConfigError(f"mapperFileSizeBatchConsumeQueue={size}: expected a multiple of {BATCH_QUEUE_UNIT_SIZE}")
         if not self.store_path_root_dir:
             raise ConfigError("storePathRootDir is empty: expected a directory")
-        if self.store_path_commit_log is not None and "," in self.store_path_commit_log:
+        if not self.log_directories:
             raise ConfigError(
-                f"storePathCommitLog={self.store_path_commit_log}: only one directory, several aren't built yet"
+                f"readOnlyCommitLogStorePaths={self.read_only_commit_log_store_paths}: the log's next file has no place, "
+                "expected storePathCommitLog to name another directory"
             )
         if self.enable_lmq != self.enable_multi_dispatch:
             alone = "enableLmq" if self.enable_lmq else "enableMultiDispatch"
@@ -216,6 +220,17 @@ class Store(Options, frozen=True, kw_only=True):
     @property
     def light_queues(self) -> bool:
         return self.enable_lmq and self.enable_multi_dispatch
+
+    @property
+    def log_directories(self) -> list[str]:
+        """Where new files of the log are made, in the order in which they take turns."""
+        read_only = {each.rstrip("/") for each in self.read_only_log_directories}
+        listed = _directories(self.store_path_commit_log) or [os.path.join(self.store_path_root_dir, "commitlog")]
+        return [each for each in listed if each.rstrip("/") not in read_only]
+
+    @property
+    def read_only_log_directories(self) -> list[str]:
+        return _directories(self.read_only_commit_log_store_paths)
 
 
 class Retention(Options, frozen=True, kw_only=True):
@@ -280,6 +295,11 @@ class BrokerOptions(Role, frozen=True, kw_only=True):
     consumers: Consumers = field(default_factory=Consumers)
     store: Store = field(default_factory=Store)
     retention: Retention = field(default_factory=Retention)
+
+
+def _directories(text: str | None) -> list[str]:
+    """Sorted as they are written, which is Java's order too."""
+    return sorted({os.path.expanduser(each.strip()) for each in (text or "").split(",") if each.strip()})
 
 
 def _check_host(key: str, host: str) -> None:

@@ -63,7 +63,6 @@ _REFUSED_BY_BROKER = _REFUSED_BY_ALL | {
     "transRocksDBEnable": _only("false|", ROCKSDB),
     "useSingleRocksDBForAllConfigs": _only("false|", ROCKSDB),
     "storeType": _only("default|", ROCKSDB),
-    "readOnlyCommitLogStorePaths": _only("", "not built yet: a log is one directory"),
     "enableConsumeQueueExt": _only("false|", FORMAT),
     "configManagerVersion": _only("v1|", "only `v1`, Apache's JSON files"),
     "messageStorePlugIn": _only("", "Java plug-ins can't be loaded here"),

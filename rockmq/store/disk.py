@@ -1,16 +1,20 @@
-"""Whether the store's disks have room, and why messages are refused when they haven't (CleanCommitLogService.isSpaceFull
-in DefaultMessageStore.java; store spec, 4.2).
+"""Whether the store's disks have room, and why messages are refused when they haven't (CleanCommitLogService in
+DefaultMessageStore.java; store spec, 4.2).
 
     taking    -> refusing   use of a disk is over diskSpaceWarningLevelRatio, or a write found no room
     refusing  -> taking     neither is so any more: use is at or below the ratio, and what the write wanted is free
 
 Only taking is refused; reading, deleting and what is already in the log go on. Each change is logged once.
+
+A log in several directories has room as long as one of them has: its use is that of the least used. New files are made in
+those that are used up to diskSpaceCleanForciblyRatio and have room for one; if there is none, in those that have room.
 """
 
+import contextlib
 import errno
 import logging
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -39,6 +43,10 @@ class Usage(NamedTuple):
         entire = self.used + self.free
         return -(-self.used * 100 // entire) if entire else 0
 
+    def has_room(self, size: int) -> bool:
+        """For a file of so many bytes."""
+        return self.free >= size and self.inodes_free
+
 
 def usage(path: Path) -> Usage:
     """Raises OSError when the file system can't be asked."""
@@ -55,27 +63,58 @@ def is_full(error: BaseException) -> bool:
     return isinstance(error, _core.StoreFull) or (isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT))
 
 
+def _fullest(log_usages: list[Usage], rest: Usage) -> Usage:
+    return max(min(log_usages, key=_percent), rest, key=_percent)
+
+
+def _percent(each: Usage) -> int:
+    return each.percent
+
+
 class DiskWatch:
     """Looks at the disks of some directories; `refusal` is why no messages are taken, None when they are.
 
     `changed` is called when messages begin to be refused and when they are taken again.
     """
 
-    def __init__(self, options: Retention, paths: Iterable[Path], changed: Callable[[], None]) -> None:
-        """Raises OSError when a directory isn't there."""
+    def __init__(
+        self,
+        options: Retention,
+        log_directories: Sequence[Path],
+        root: Path,
+        log_file_room: int,
+        *,
+        changed: Callable[[], None],
+        retarget: Callable[[Sequence[Path]], None],
+    ) -> None:
+        """`retarget` is told where new log files are to be made, whenever that changes; at first in all of the log's
+        directories. `log_file_room` are the bytes one needs. Raises OSError when a directory isn't there."""
         self._options = options
+        self._log_directories = log_directories
+        self._root = root
+        self._log_file_room = log_file_room
+        self.log_targets = log_directories
         by_disk: dict[int, Path] = {}
-        for path in paths:
+        for path in (*log_directories, root):
             by_disk.setdefault(os.stat(path).st_dev, path)
-        self._paths = tuple(by_disk.values())
+        self._names = [str(path) for path in by_disk.values()]
         self._changed = changed
+        self._retarget = retarget
         self._blind = False
         self._wanted: tuple[str, int] | None = None
         self.refusal: str | None = None
 
     def fullest(self) -> Usage:
-        """The disk that is used most. Raises OSError."""
-        return max(map(usage, self._paths), key=lambda each: each.percent)
+        """What the ratios are about: the least used of the log's disks, or that of the rest if it is used more. Raises
+        OSError."""
+        return _fullest(*self._usages())
+
+    def _usages(self) -> tuple[list[Usage], Usage]:
+        return [usage(path) for path in self._log_directories], usage(self._root)
+
+    def has_log_room(self) -> bool:
+        """Whether a new log file would have room. Raises OSError."""
+        return any(usage(path).has_room(self._log_file_room) for path in self.log_targets)
 
     @property
     def out_of_room(self) -> bool:
@@ -83,7 +122,11 @@ class DiskWatch:
         return self._wanted is not None
 
     def ran_out(self, error: BaseException | str, wanted: int = ROOM) -> None:
-        """A write found no room; messages are taken again when `wanted` bytes are free."""
+        """A write found no room; messages are taken again when `wanted` bytes are free, or at once if new log files now get
+        another place."""
+        with contextlib.suppress(OSError):  # then `look` tells
+            if self._choose_targets(self._usages()[0]):
+                return
         if self._wanted is None or self._wanted[1] < wanted:
             self._wanted = (str(error), wanted)
         self._set(self._no_room(*self._wanted))
@@ -91,16 +134,19 @@ class DiskWatch:
     def look(self) -> None:
         """Ask the disks and decide. Called every `LOOK_SECONDS`."""
         try:
-            found = [usage(path) for path in self._paths]
+            log_usages, rest = self._usages()
         except OSError as error:
             if not self._blind:
                 log.exception("the use of the store's disk can't be found out: %s", error)
             self._blind = True
             return
         self._blind = False
-        if self._wanted is not None and all(each.free >= self._wanted[1] and each.inodes_free for each in found):
-            self._wanted = None
-        fullest = max(found, key=lambda each: each.percent)
+        self._choose_targets(log_usages)
+        if self._wanted is not None:
+            room = self._wanted[1]
+            if rest.has_room(room) and any(each.has_room(room) for each in log_usages):
+                self._wanted = None
+        fullest = _fullest(log_usages, rest)
         bound = self._options.disk_space_warning_level_ratio
         if self._wanted is not None:
             self._set(self._no_room(*self._wanted))
@@ -112,8 +158,20 @@ class DiskWatch:
         else:
             self._set(None)
 
+    def _choose_targets(self, log_usages: list[Usage]) -> bool:
+        """Whether new log files are made elsewhere from now on."""
+        roomy = [each for each in log_usages if each.has_room(self._log_file_room)]
+        preferred = [each for each in roomy if each.percent <= self._options.disk_space_clean_forcibly_ratio]
+        targets = [each.path for each in preferred or roomy]
+        if not targets or targets == self.log_targets:
+            return False
+        log.warning("new files of the log are made in %s", " and ".join(map(str, targets)))
+        self.log_targets = targets
+        self._retarget(targets)
+        return True
+
     def _no_room(self, error: str, wanted: int) -> str:
-        paths = " or ".join(map(str, self._paths))
+        paths = " or ".join(self._names)
         try:
             percent = f"{self.fullest().percent}% are used"
         except OSError as failure:
@@ -127,5 +185,5 @@ class DiskWatch:
         if refusal is not None:
             log.critical("messages are refused: %s", refusal)
         else:
-            log.warning("the disk of %s has room again, messages are taken", " and ".join(map(str, self._paths)))
+            log.warning("the disk of %s has room again, messages are taken", " and ".join(self._names))
         self._changed()

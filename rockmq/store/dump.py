@@ -37,7 +37,7 @@ class Wanted(NamedTuple):
 
 def records(layout: Layout, wanted: Wanted) -> Iterator[Dumped]:
     """Whole records in log order; where none is, the next one is searched for."""
-    reader = _core.LogReader(str(layout.commit_log), file_size=layout.log_file_size)
+    reader = _core.LogReader(list(map(str, layout.log_directories)), file_size=layout.log_file_size)
     left = wanted.limit
     for base, _ in layout.log_files:
         at, ended, behind = base, False, base + layout.log_file_size

@@ -26,7 +26,7 @@ class Layout(NamedTuple):
     don't tell them."""
 
     root: Path
-    commit_log: Path
+    log_directories: list[Path]
     log_files: list[tuple[int, int]]
     log_file_size: int
     queue_file_size: int
@@ -46,6 +46,10 @@ class Layout(NamedTuple):
     def index_directory(self) -> Path:
         return self.root / "index"
 
+    def log_file(self, base: int) -> Path:
+        """The file that begins at a position; where it would be if it isn't there."""
+        return _log_file(self.log_directories, base)
+
     @property
     def log_min(self) -> int:
         return self.log_files[0][0]
@@ -55,18 +59,23 @@ def find(directory: Path, options: Store | None = None) -> Layout:
     """The store in `directory`. Raises ConfigError when there is none. With a broker's `options` sizes are what they say;
     without, they are found out, and Apache's defaults where there is no file to find them out from."""
     root = directory
-    commit_log = Path((options and options.store_path_commit_log) or root / "commitlog")
-    if not commit_log.is_dir():
-        raise ConfigError(f"{directory} is no store: there is no directory {commit_log}")
-    files = positions(commit_log)
+    if options is not None and (options.store_path_commit_log or options.read_only_commit_log_store_paths):
+        log_directories = [Path(each) for each in (*options.log_directories, *options.read_only_log_directories)]
+    else:
+        log_directories = [root / "commitlog"]
+    for each in log_directories:
+        if not each.is_dir():
+            hint = "" if options else "; if its log is elsewhere, or in several directories, give the broker's configuration"
+            raise ConfigError(f"{directory} is no store: there is no directory {each}{hint}")
+    files = log_files(log_directories)
     while files and files[-1][1] == 0:
         files.pop()  # a crash between making a file and giving it its size; a start drops it
     if not files:
-        raise ConfigError(f"{commit_log} has no log file, so there is nothing to read")
+        raise ConfigError(f"{' and '.join(map(str, log_directories))} has no log file, so there is nothing to read")
     running = is_locked(root / "lock")
     return Layout(
         root,
-        commit_log,
+        log_directories,
         files,
         _usual(size for _, size in files),
         options.mapped_file_size_consume_queue
@@ -88,6 +97,26 @@ def positions(directory: Path) -> list[tuple[int, int]]:
     with os.scandir(directory) as entries:
         names = [each for each in entries if len(each.name) == 20 and is_number(each.name) and each.is_file()]
         return sorted((int(each.name), each.stat().st_size) for each in names)
+
+
+def log_files(directories: list[Path]) -> list[tuple[int, int]]:
+    """(first position, size) of the files of a log, in order. Raises ConfigError when two have one position."""
+    found: dict[int, int] = {}
+    for directory in directories:
+        for base, size in positions(directory):
+            if base in found:
+                one = _log_file(directories, base)
+                raise ConfigError(
+                    f"{one} and {directory / one.name} are the same part of the log: keep the one that has its messages and "
+                    "move the other out of these directories"
+                )
+            found[base] = size
+    return sorted(found.items())
+
+
+def _log_file(directories: list[Path], base: int) -> Path:
+    paths = [directory / f"{base:020}" for directory in directories]
+    return next((path for path in paths if path.exists()), paths[0])
 
 
 def index_files(directory: Path) -> list[Path]:

@@ -24,7 +24,7 @@ from rockmq.config.broker import Retention as RetentionOptions
 from rockmq.config.broker import Store as StoreOptions
 from rockmq.store import recovery
 from rockmq.store.checkpoint import Checkpoint
-from rockmq.store.disk import LOOK_SECONDS, ROOM, DiskWatch, is_full, usage
+from rockmq.store.disk import LOOK_SECONDS, ROOM, DiskWatch, is_full
 from rockmq.store.files import AbortMark, StoreLock
 from rockmq.store.flush import Flusher
 from rockmq.store.get_result import GetResult
@@ -77,7 +77,8 @@ class MessageStore:
         self._retention_options = retention
         self.root = Path(options.store_path_root_dir)
         self.config_directory = self.root / "config"
-        self.log_directory = Path(options.store_path_commit_log or self.root / "commitlog")
+        self.log_directories = [Path(each) for each in options.log_directories]
+        """Those that get new files."""
         self.store_host = store_host
         self._region = region
         self._trace_on = trace_on
@@ -158,7 +159,7 @@ class MessageStore:
     def _opened_core(self) -> _core.Store:
         options = self._options
         return _core.Store(
-            str(self.log_directory),
+            options.log_directories,
             str(self.root / "consumequeue"),
             log_file_size=options.mapped_file_size_commit_log,
             queue_file_size=-(-options.mapped_file_size_consume_queue // ENTRY_SIZE) * ENTRY_SIZE,
@@ -170,6 +171,7 @@ class MessageStore:
             append_crc_property=options.enabled_append_prop_crc,
             batch_queue_file_size=options.mapper_file_size_batch_consume_queue,
             light_queues=options.light_queues,
+            read_only_log_directories=options.read_only_log_directories,
         )
 
     def _open(self) -> None:
@@ -207,7 +209,14 @@ class MessageStore:
                 read=self.read,
                 sealed=self._index_sealed,
             )
-        self.disk = DiskWatch(self._retention_options, (self.log_directory, self.root), self._writability_changed)
+        self.disk = DiskWatch(
+            self._retention_options,
+            self.log_directories,
+            self.root,
+            options.mapped_file_size_commit_log + ROOM,
+            changed=self._writability_changed,
+            retarget=lambda directories: self.core.set_log_targets(list(map(str, directories))),
+        )
         self._abort.set()
 
     # Writing
@@ -398,12 +407,13 @@ class MessageStore:
         size = options.mapped_file_size_commit_log
         if self.core.max_position % size > size // 2:
             try:
-                if usage(self.log_directory).free >= size + ROOM:
+                if self.disk.has_log_room():
                     self.core.prepare_next_file()
                     self._cramped = False
                 elif not self._cramped:
                     self._cramped = True
-                    log.error("the disk of %s has no room for the log's next %d bytes", self.log_directory, size)
+                    directories = " or ".join(map(str, self.log_directories))
+                    log.error("the disk of %s has no room for the log's next %d bytes", directories, size)
             except _core.StoreFull as error:
                 # Somebody else was quicker. The file in use isn't full yet, so messages may still be taken.
                 log.warning("the log's next file can't be made ready: %s", error)

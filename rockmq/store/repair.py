@@ -14,6 +14,7 @@ import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import pairwise
 from pathlib import Path
 
 from rockmq import _core
@@ -46,9 +47,10 @@ class Repaired:
 
 def plan(layout: Layout) -> list[str]:
     """What `repair` will do, in words."""
+    log = " and ".join(map(str, layout.log_directories))
     index = f"{len(index_files(layout.index_directory))} files in {layout.index_directory}"
     return [
-        f"read the log {layout.commit_log}, {len(layout.log_files)} files from position {layout.log_min} on",
+        f"read the log {log}, {len(layout.log_files)} files from position {layout.log_min} on",
         f"make {layout.queues} anew",
         *([f"leave {layout.batch_queues} alone"] if layout.batch_queues.is_dir() else []),
         f"make the index anew: {index}" if layout.index_sizes else f"leave the index alone: {index}, sizes unknown",
@@ -56,7 +58,16 @@ def plan(layout: Layout) -> list[str]:
 
 
 def repair(layout: Layout, progress: Progress, *, cut: bool, say: Callable[[str], None]) -> Repaired:
-    """Rebuild; with `cut`, cut a torn tail off the log first. Raises ConfigError when a broker has the store."""
+    """Rebuild; with `cut`, cut a torn tail off the log first. Raises ConfigError when a broker has the store, and when files
+    of the log are missing between others."""
+    for (before, _), (base, _) in pairwise(layout.log_files):
+        if base != before + layout.log_file_size:
+            # What is made from half of a log would hide the other half when that is there again.
+            raise ConfigError(
+                f"{layout.root} can't be repaired: files are missing between {layout.log_file(before)} and "
+                f"{layout.log_file(base)}. Put them back from a copy; if the log has several directories, give the broker's "
+                "configuration"
+            )
     lock = StoreLock(layout.root / "lock")
     try:
         return _repair(layout, progress, cut=cut, say=say)
@@ -76,7 +87,7 @@ def _repair(layout: Layout, progress: Progress, *, cut: bool, say: Callable[[str
             shutil.rmtree(new)
     now = datetime.now().astimezone()
     rebuild = _core.Rebuild(
-        str(layout.commit_log),
+        list(map(str, layout.log_directories)),
         str(layout.queues),
         str(pairs[0][1]),
         str(beside(layout.index_directory)),
@@ -110,7 +121,7 @@ def _vouch(layout: Layout, done: Repaired, *, cut: bool) -> None:
         done.lost_until = checkpoint.position
         return
     for base, _ in layout.log_files:
-        with open(layout.commit_log / f"{base:020}", "rb") as file:
+        with open(layout.log_file(base), "rb") as file:
             os.fsync(file.fileno())
     checkpoint.position = done.end
     checkpoint.save(path)

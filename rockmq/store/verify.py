@@ -17,7 +17,7 @@ from rockmq import _core
 from rockmq.base.errors import ConfigError, ProtocolError
 from rockmq.protocol import json
 from rockmq.store.checkpoint import SIZE, Checkpoint
-from rockmq.store.layout import Layout, positions
+from rockmq.store.layout import Layout, log_files
 
 STEP_BYTES = 32 << 20
 FINDINGS_MAX = 1000
@@ -106,7 +106,7 @@ def _verify(layout: Layout, progress: Progress) -> Report:
     _check_checkpoint(report)
     _check_log_files(report)
     check = _core.Check(
-        str(layout.commit_log),
+        list(map(str, layout.log_directories)),
         str(layout.queues),
         str(layout.index_directory),
         log_file_size=layout.log_file_size,
@@ -130,8 +130,8 @@ def _verify(layout: Layout, progress: Progress) -> Report:
 
 def log_end(layout: Layout) -> int:
     """Where the log ends now: behind the last record of the newest file that has one."""
-    reader = _core.LogReader(str(layout.commit_log), file_size=layout.log_file_size)
-    for base, _ in reversed(positions(layout.commit_log)):
+    reader = _core.LogReader(list(map(str, layout.log_directories)), file_size=layout.log_file_size)
+    for base, _ in reversed(log_files(layout.log_directories)):
         at, ended = base, False
         while at < base + layout.log_file_size and not ended:
             at, ended, *_ = reader.read(at, base + layout.log_file_size, bytes_max=1, topic="")
@@ -158,7 +158,7 @@ def _walk(check: _core.Check, report: Report, end: int | None, progress: Progres
             try:
                 at, ended, records, told, more = check.step(at, min(at + STEP_BYTES, behind))
             except _core.StoreError:
-                path = layout.commit_log / f"{base:020}"
+                path = layout.log_file(base)
                 if not layout.is_running or path.exists():
                     raise
                 report.notes.append(f"{report.name(path)} was deleted by the broker meanwhile")
@@ -172,7 +172,7 @@ def _walk(check: _core.Check, report: Report, end: int | None, progress: Progres
                 report.end = at
             progress(number * layout.log_file_size + at - base, total)
         if ended and hole is None:
-            hole = report.name(layout.commit_log / f"{base:020}"), at - base
+            hole = report.name(layout.log_file(base)), at - base
 
 
 def _add_queue_faults(report: Report, told: "list[_core.Fault]", more: int, topics: set[str] | None) -> None:
@@ -193,7 +193,7 @@ def _add_queue_faults(report: Report, told: "list[_core.Fault]", more: int, topi
 def _check_log_files(report: Report) -> None:
     size, expected = report.layout.log_file_size, None
     for base, length in report.layout.log_files:
-        name = report.name(report.layout.commit_log / f"{base:020}")
+        name = report.name(report.layout.log_file(base))
         if length != size:
             report.add(Finding("log file", name, 0, 1, f"{size} bytes, as the others", f"{length}"))
         if base % size or (expected is not None and base != expected):

@@ -168,12 +168,27 @@ class Load:
         raise AssertionError("the last signal kills")
 
 
-@pytest.mark.parametrize(("flush", "signals"), [("SYNC_FLUSH", KILLS), ("ASYNC_FLUSH", max(2, KILLS // 5))])
-async def test_nothing_acknowledged_is_lost_by_kills_and_stops(tmp_path: Path, flush: str, signals: int) -> None:
+@pytest.mark.parametrize(
+    ("flush", "directories", "signals"),
+    [
+        ("SYNC_FLUSH", ("commitlog",), KILLS),
+        ("SYNC_FLUSH", ("commitlog", "commitlog-b"), max(2, KILLS // 5)),
+        ("ASYNC_FLUSH", ("commitlog",), max(2, KILLS // 5)),
+    ],
+)
+async def test_nothing_acknowledged_is_lost_by_kills_and_stops(
+    tmp_path: Path, flush: str, directories: tuple[str, ...], signals: int
+) -> None:
     """The process dies, the machine goes on: page cache survives, so even async flush must lose nothing."""
     print(f"ROCKMQ_KILL_SEED={SEED}")
     ports = {"namesrv_port": free_port(), "broker_port": free_broker_port()}
-    settings = ("--set", f"flushDiskType={flush}", "--set", f"mappedFileSizeCommitLog={LOG_FILE_SIZE}")
+    logs = [tmp_path / "data" / each for each in directories]
+    keys = {
+        "flushDiskType": flush,
+        "mappedFileSizeCommitLog": LOG_FILE_SIZE,
+        "storePathCommitLog": ",".join(map(str, logs)),
+    }
+    settings = [word for key, value in keys.items() for word in ("--set", f"{key}={value}")]
     load, left = Load(random.Random(SEED)), signals
     while left:
         with serve(tmp_path, *settings, **ports) as server:
@@ -186,5 +201,6 @@ async def test_nothing_acknowledged_is_lost_by_kills_and_stops(tmp_path: Path, f
         await load.check()
     assert load.consumed
     assert sum(map(len, load.found.values())) >= len(load.acknowledged) > SENDERS
-    assert len(list((tmp_path / "data" / "commitlog").iterdir())) > 1
+    assert sum(len(list(each.iterdir())) for each in logs) > 1
+    assert all(any(each.iterdir()) for each in logs)
     print(f"{signals} signals, {len(load.topics)} topics, {len(load.acknowledged)} acknowledged, {load.timeouts} timeouts")

@@ -9,6 +9,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +17,14 @@ import pytest
 
 from tests.crash.points import checker, documents, syscalls
 from tests.crash.points.history import History
-from tests.crash.points.load import LOG_FILE
+from tests.crash.points.load import LOG_FILE, TWO
 from tests.crash.points.run import Case, Kind, Worker
 
 IMAGES = int(os.environ.get("ROCKMQ_CRASH_IMAGES", "5000"))
 SEED = os.environ.get("ROCKMQ_CRASH_SEED")
 KINDS: list[tuple[Kind[Any], float]] = [
-    (Kind("core", lambda: History(LOG_FILE), checker.check), 0.5),
+    (Kind("core", lambda: History(LOG_FILE), checker.check), 0.4),
+    (Kind("spread", lambda: History(LOG_FILE), partial(checker.check, directories=TWO)), 0.1),
     (Kind("store", lambda: History(LOG_FILE), checker.check_store), 0.3),
     (Kind("documents", documents.Tables, documents.check), 0.2),
 ]

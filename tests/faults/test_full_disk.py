@@ -73,6 +73,34 @@ async def test_a_disk_without_room_refuses_messages_until_it_has_some(small_disk
         await traffic.check()
 
 
+async def test_a_log_on_two_disks_goes_on_while_one_has_room(small_disk: Path, tmp_path: Path, traffic: Traffic) -> None:
+    small, large = small_disk / "log", tmp_path / "large"
+    never = {"diskSpaceWarningLevelRatio": "100", "cleanFileForciblyEnable": "false"}
+    broker = Broker(tmp_path / "other", **(SETTINGS | never | {"storePathCommitLog": f"{small},{large}"}))
+    async with broker.running(traffic) as server:
+        await traffic.sent(200, BODY)
+        before = len(names(small))
+        assert before >= 1
+        fill(small_disk)
+        refused = [code for code in [(await traffic.send(BODY)).code for _ in range(400)] if code != ResponseCode.SUCCESS]
+        assert len(refused) <= 1, "the next file goes elsewhere"
+        await traffic.check()
+        assert len(names(small)) <= before + 1, "one may have been made ahead"
+        assert len(names(large)) >= 6
+        assert len(names(small) & names(large)) == 0
+        server.kill()
+    ballast(small_disk, 0)
+    async with broker.running(traffic):
+        await traffic.check()
+        await traffic.sent(250, BODY)
+        await traffic.check()
+        assert len(names(small)) >= before + 1
+
+
+def names(directory: Path) -> set[str]:
+    return {path.name for path in directory.iterdir()}
+
+
 async def test_a_disk_without_a_byte_left_loses_nothing(small_disk: Path, traffic: Traffic) -> None:
     """Not even queues and documents find room: entries stay in memory, and come from the log at the next start."""
     never = {"diskSpaceWarningLevelRatio": "100", "cleanFileForciblyEnable": "false"}

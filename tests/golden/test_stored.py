@@ -109,7 +109,7 @@ def directory(tmp_path: Path) -> Path:
 
 def opened(directory: Path) -> _core.Store:
     return _core.Store(
-        str(directory / "commitlog"),
+        [str(directory / "commitlog")],
         str(directory / "consumequeue"),
         log_file_size=LOG_FILE_SIZE,
         queue_file_size=QUEUE_FILE_SIZE,

@@ -80,7 +80,7 @@ class Moving:
         """The index our core makes of the whole log."""
         other = self.directory / name
         log = _core.Store(
-            str(self.store / "commitlog"),
+            [str(self.store / "commitlog")],
             str(other / "consumequeue"),
             log_file_size=LOG_FILE_SIZE,
             queue_file_size=6_000_000,

@@ -14,6 +14,7 @@ use crate::{
     consume_queue::UNIT,
     error::{value, Result},
     index_file::Layout,
+    log_directories::LogDirectories,
     queue_files::QueueFiles,
     walk::{Faults, Walk, WINDOW},
 };
@@ -51,10 +52,10 @@ pub struct LogReader {
 #[pymethods]
 impl LogReader {
     #[new]
-    #[pyo3(signature = (directory, *, file_size))]
-    fn new(directory: PathBuf, file_size: u64) -> Result<Self> {
+    #[pyo3(signature = (directories, *, file_size))]
+    fn new(directories: Vec<PathBuf>, file_size: u64) -> Result<Self> {
         check_sizes(file_size, UNIT as u64)?;
-        Ok(Self { walk: Mutex::new(Walk::new(directory, file_size, WINDOW, true)) })
+        Ok(Self { walk: Mutex::new(Walk::new(LogDirectories::new(directories, Vec::new())?, file_size, WINDOW, true)) })
     }
 
     #[pyo3(signature = (position, to, *, bytes_max, topic = None, queue_id = None))]
@@ -107,10 +108,10 @@ pub struct Check {
 #[pymethods]
 impl Check {
     #[new]
-    #[pyo3(signature = (commit_log, consume_queue, index, *, log_file_size, queue_file_size, index_layout, min, behind))]
+    #[pyo3(signature = (log_directories, consume_queue, index, *, log_file_size, queue_file_size, index_layout, min, behind))]
     #[allow(clippy::too_many_arguments)]
     fn new(
-        commit_log: PathBuf,
+        log_directories: Vec<PathBuf>,
         consume_queue: PathBuf,
         index: PathBuf,
         log_file_size: u64,
@@ -121,13 +122,15 @@ impl Check {
     ) -> Result<Self> {
         check_sizes(log_file_size, queue_file_size)?;
         let files = QueueFiles::simple(consume_queue, queue_file_size);
-        let log = (commit_log.as_path(), log_file_size);
+        let log = LogDirectories::new(log_directories, Vec::new())?;
         let index = match index_layout {
-            Some((slots, entries)) => Some(IndexCheck::new(&index, Layout::new(slots, entries)?, log, min, behind)?),
+            Some((slots, entries)) => {
+                Some(IndexCheck::new(&index, Layout::new(slots, entries)?, (log.clone(), log_file_size), min, behind)?)
+            }
             None => None,
         };
-        let queues = QueueCheck::new(files, &commit_log, log_file_size, min)?;
-        let walk = Walk::new(commit_log, log_file_size, WINDOW, true);
+        let queues = QueueCheck::new(files, log.clone(), log_file_size, min)?;
+        let walk = Walk::new(log, log_file_size, WINDOW, true);
         Ok(Self { checks: Mutex::new(Checks { walk, queues, index, behind }) })
     }
 

@@ -10,6 +10,7 @@ use crate::{
     error::{At, Result},
     index::{key_hashes, list},
     index_file::{Entry, Header, Layout, ENTRY, HEADER, SLOT},
+    log_directories::LogDirectories,
     walk::{fault, read_all, Faults, Walk, WINDOW},
 };
 
@@ -45,13 +46,13 @@ impl IndexCheck {
     pub fn new(
         directory: &Path,
         layout: Layout,
-        (commit_log, log_file_size): (&Path, u64),
+        (log, log_file_size): (LogDirectories, u64),
         log_min: u64,
         behind: Option<u64>,
     ) -> Result<Self> {
         let mut paths = if directory.exists() { list(directory)? } else { Vec::new() };
         paths.reverse();
-        let lookup = Walk::new(commit_log.to_owned(), log_file_size, WINDOW, false);
+        let lookup = Walk::new(log, log_file_size, WINDOW, false);
         let (open, record, files, entries) = Default::default();
         Ok(Self { layout, paths, open, lookup, log_min, behind, record, files, entries })
     }

@@ -16,7 +16,9 @@ use crate::{
     batch_queue::{self, is_batch},
     consume_queue::{Entry, Queues, UNIT},
     error::Result,
-    light, mapped_file,
+    light,
+    log_directories::LogDirectories,
+    mapped_file,
     queue_files::QueueFiles,
     record::{self, Record},
     replay::{directories, light_topics, INDEX_MAX},
@@ -80,10 +82,10 @@ pub fn entry_of(record: &Record<'_>) -> Option<(u64, Entry)> {
 }
 
 impl QueueCheck {
-    pub fn new(files: QueueFiles, commit_log: &Path, log_file_size: u64, log_min: u64) -> Result<Self> {
+    pub fn new(files: QueueFiles, log: LogDirectories, log_file_size: u64, log_min: u64) -> Result<Self> {
         let batch_topics = batch_queue::topics(&files.root.with_file_name("batchconsumequeue"))?;
         let light = if files.root.exists() { light_topics(&directories(&files.root)?) } else { HashSet::new() };
-        let lookup = Walk::new(commit_log.to_owned(), log_file_size, WINDOW_SMALL, false);
+        let lookup = Walk::new(log, log_file_size, WINDOW_SMALL, false);
         let (queues, known) = (Queues::new(files), Vec::new());
         Ok(Self { queues, known, runs_size: 0, lookup, log_min, batch_topics, light, entries: 0 })
     }

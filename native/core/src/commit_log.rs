@@ -16,18 +16,19 @@ use std::{
 
 use crate::{
     error::{store, At, Result},
-    mapped_file::{self, MappedFile},
+    mapped_file::{self, sync_directory, MappedFile},
     record::{BLANK_SIZE, MAGIC_BLANK},
 };
 
 pub struct CommitLog {
-    directory: PathBuf,
+    /// New files are made in these in turn.
+    targets: Vec<PathBuf>,
     file_size: u64,
     files: VecDeque<Arc<MappedFile>>,
     /// The file behind the last one, made ahead of its use.
     prepared: Option<Arc<MappedFile>>,
-    /// Another thread is making that file; its directory entry must stay.
-    preparing: bool,
+    /// Another thread is making the file at this position in this directory, where it has to stay.
+    preparing: Option<(u64, PathBuf)>,
     /// See `set_large_pages`.
     large_pages: bool,
     max: u64,
@@ -42,13 +43,13 @@ pub struct Unflushed {
 }
 
 impl CommitLog {
-    pub fn new(directory: PathBuf, file_size: u64) -> Self {
+    pub fn new(targets: Vec<PathBuf>, file_size: u64) -> Self {
         Self {
-            directory,
+            targets,
             file_size,
             files: VecDeque::new(),
             prepared: None,
-            preparing: false,
+            preparing: None,
             large_pages: false,
             max: 0,
             flushed: 0,
@@ -103,7 +104,7 @@ impl CommitLog {
             self.roll(size)?;
         }
         let (Some(file), position) = (self.files.back(), self.max) else {
-            return store(format!("{} has no file", self.directory.display()));
+            return store("the log has no file");
         };
         // SAFETY: the log owns its files and writes them only here and in `roll`, both through &mut self. The slice ends
         // with the statement's block, before `publish`.
@@ -129,25 +130,27 @@ impl CommitLog {
     /// Begin the next file, and only then blank the rest of the last one: a disk that is full changes nothing.
     fn roll(&mut self, size: usize) -> Result<()> {
         if (size + BLANK_SIZE) as u64 > self.file_size {
-            return store(format!(
-                "{size} bytes don't fit a log file of {} bytes in {}",
-                self.file_size,
-                self.directory.display()
-            ));
+            return store(format!("{size} bytes don't fit a log file of {} bytes", self.file_size));
         }
         let base = self.next_base();
         let next = match self.prepared.take() {
             Some(file) if file.base == base => file,
-            _ => match MappedFile::create(&self.directory, base, self.file_size) {
-                Ok(file) => Arc::new(file),
-                Err(error) => {
-                    if !self.preparing {
-                        // A file of a wrong size would keep the store from opening.
-                        let _ = fs::remove_file(mapped_file::path(&self.directory, base));
+            _ => {
+                let (directory, shared) = match &self.preparing {
+                    // The file may be in one directory only.
+                    Some((other, directory)) if *other == base => (directory.as_path(), true),
+                    _ => (self.target(base), false),
+                };
+                match MappedFile::create(directory, base, self.file_size) {
+                    Ok(file) => Arc::new(file),
+                    Err(error) => {
+                        if !shared {
+                            discard(directory, base);
+                        }
+                        return Err(error);
                     }
-                    return Err(error);
                 }
-            },
+            }
         };
         next.set_large_pages(self.large_pages);
         if let Some(last) = self.files.back() {
@@ -175,19 +178,30 @@ impl CommitLog {
         }
     }
 
-    /// The first position of the file to be made ahead, which the caller now makes; None when it is there.
-    pub fn start_preparing(&mut self) -> Option<u64> {
-        if self.preparing || self.prepared.is_some() {
+    /// Where a file is made: they go around (MultiPathMappedFileQueue.tryCreateMappedFile).
+    fn target(&self, base: u64) -> &Path {
+        &self.targets[(base / self.file_size) as usize % self.targets.len()]
+    }
+
+    /// Make files in these directories from now on, but one that is made ahead already.
+    pub fn set_targets(&mut self, targets: Vec<PathBuf>) {
+        self.targets = targets;
+    }
+
+    /// The first position of the file to be made ahead, and its directory, for the caller to make it; None when it is there.
+    pub fn start_preparing(&mut self) -> Option<(u64, PathBuf)> {
+        if self.preparing.is_some() || self.prepared.is_some() {
             return None;
         }
-        self.preparing = true;
-        Some(self.next_base())
+        let base = self.next_base();
+        self.preparing = Some((base, self.target(base).to_owned()));
+        self.preparing.clone()
     }
 
     /// Take the file made ahead at `base`. Appending may have come there in the meantime and made it by itself: it is the
     /// same file on disk then, and this map of it isn't needed.
-    pub fn set_prepared(&mut self, base: u64, file: Result<MappedFile>) -> Result<bool> {
-        self.preparing = false;
+    pub fn set_prepared(&mut self, file: Result<MappedFile>) -> Result<bool> {
+        let Some((base, directory)) = self.preparing.take() else { return Ok(false) };
         let wanted = base == self.next_base();
         match file {
             Ok(file) if wanted => {
@@ -197,7 +211,7 @@ impl CommitLog {
             Ok(_) => Ok(false),
             Err(error) => {
                 if wanted {
-                    let _ = fs::remove_file(mapped_file::path(&self.directory, base));
+                    discard(&directory, base);
                 }
                 Err(error)
             }
@@ -272,41 +286,11 @@ impl Unflushed {
     }
 }
 
-/// The log files of a directory, by first position; they are all `file_size` long and follow each other.
-pub fn list(directory: &Path, file_size: u64) -> Result<Vec<u64>> {
-    let mut found = Vec::new();
-    for entry in fs::read_dir(directory).at("list", directory)? {
-        let entry = entry.at("list", directory)?;
-        let metadata = entry.metadata().at("look at", &entry.path())?;
-        if let Some(base) = entry.file_name().to_str().and_then(mapped_file::base_of).filter(|_| metadata.is_file()) {
-            found.push((base, metadata.len(), entry.path()));
-        }
-    }
-    found.sort();
-    // A crash between creating a file and giving it its size; Apache drops it as well.
-    if let Some((_, 0, path)) = found.last() {
-        fs::remove_file(path).at("delete", path)?;
-        found.pop();
-    }
-    let mut expected = None;
-    for (base, length, path) in &found {
-        if *length != file_size {
-            return store(format!(
-                "{} has {length} bytes, and log files have {file_size}: set mappedFileSizeCommitLog to the size the store \
-                 was made with, or put the file back from a copy",
-                path.display()
-            ));
-        }
-        if base % file_size != 0 || expected.is_some_and(|expected| expected != *base) {
-            let expected = expected.map_or(format!("a multiple of {file_size}"), |expected| format!("{expected}"));
-            return store(format!(
-                "{} starts at {base}, not at {expected}: put the file that is missing before it back from a copy",
-                path.display()
-            ));
-        }
-        expected = base.checked_add(file_size);
-    }
-    Ok(found.into_iter().map(|(base, ..)| base).collect())
+/// Delete a file that couldn't be made. One of a wrong size would keep the store from opening, and so would one that a power
+/// cut brings back when the next try was in another directory. On a disk that is full or fails no more can be done.
+fn discard(directory: &Path, base: u64) {
+    let _ = fs::remove_file(mapped_file::path(directory, base));
+    let _ = sync_directory(directory);
 }
 
 #[cfg(test)]
@@ -315,7 +299,7 @@ mod tests {
 
     #[test]
     fn after_a_failed_sync_nothing_is_called_flushed() {
-        let mut log = CommitLog::new(PathBuf::from("/nowhere"), 4096);
+        let mut log = CommitLog::new(vec![PathBuf::from("/nowhere")], 4096);
         log.adopt(VecDeque::new(), 100, 100);
         log.max = 200;
         assert!(log.set_flushed(200, store("can't sync")).is_err());

@@ -1,6 +1,6 @@
 //! RockMQ's native core: what happens once per message. The contract is `rockmq/_core.pyi`.
 //!
-//! Bytes in, values out: `frame`, `json`, `header`, `properties`, `record`, `columns`. Files: `mapped_file`, `commit_log`,
+//! Bytes in, values out: `frame`, `json`, `header`, `properties`, `record`, `columns`. Files: `mapped_file`, `log_directories`, `commit_log`,
 //! `consume_queue`, `queue_files`, `index_file`, `recover`. What is in them: `walk`, `check_queues`, `check_index`,
 //! `check`, `rebuild`, `scrub`. Both together: `state`, `get`, `pull`, `send`, `recent_keys`, `index`. Python:
 //! `python`, `lane`, `reactor`, `flusher`, `store`, `message_index` and this file.
@@ -25,6 +25,7 @@ mod index_file;
 mod json;
 mod lane;
 mod light;
+mod log_directories;
 mod mapped_file;
 mod message_index;
 mod properties;

@@ -52,8 +52,7 @@ impl MappedFile {
     }
 
     /// Map an existing file of which the first `written` bytes are final.
-    pub fn open(directory: &Path, base: u64, written: usize) -> Result<Self> {
-        let path = path(directory, base);
+    pub fn open(path: PathBuf, base: u64, written: usize) -> Result<Self> {
         let file = OpenOptions::new().read(true).write(true).open(&path).at("open", &path)?;
         Self::map(file, path, base, written)
     }

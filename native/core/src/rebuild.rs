@@ -20,6 +20,7 @@ use crate::{
     error::{store, At, Result},
     index::{key_hashes, next_name},
     index_file::{IndexFile, Layout},
+    log_directories::LogDirectories,
     mapped_file::sync_directory,
     queue_files::QueueFiles,
     record::Record,
@@ -79,10 +80,10 @@ pub struct Rebuild {
 #[pymethods]
 impl Rebuild {
     #[new]
-    #[pyo3(signature = (commit_log, queues, new_queues, new_index, *, log_file_size, queue_file_size, index_layout, name))]
+    #[pyo3(signature = (log_directories, queues, new_queues, new_index, *, log_file_size, queue_file_size, index_layout, name))]
     #[allow(clippy::too_many_arguments)]
     fn new(
-        commit_log: PathBuf,
+        log_directories: Vec<PathBuf>,
         queues: PathBuf,
         new_queues: PathBuf,
         new_index: PathBuf,
@@ -105,7 +106,7 @@ impl Rebuild {
         let old = QueueFiles::simple(queues, queue_file_size);
         let queue_root = File::open(&new_queues).at("open", &new_queues)?;
         let files = QueueFiles::simple(new_queues, queue_file_size);
-        let walk = Walk::new(commit_log, log_file_size, WINDOW, true);
+        let walk = Walk::new(LogDirectories::new(log_directories, Vec::new())?, log_file_size, WINDOW, true);
         // Only a broker knows whether light queues are wanted that aren't there.
         let light = if old.root.is_dir() { light_topics(&directories(&old.root)?) } else { HashSet::new() };
         let mut replay = Replay::new(files, (0, 0), Some(old));

@@ -28,7 +28,6 @@ use rustix::{
 use crate::{
     batch_queue::BatchQueues,
     batch_replay::BatchReplay,
-    commit_log,
     consume_queue::Queues,
     error::{store, value, At, Error, Result},
     mapped_file::{self, allocate, MappedFile},
@@ -62,7 +61,7 @@ pub struct Progress {
 
 /// `start` is where the log is whole and on disk up to: the first position of a file, or a place where a record ends.
 pub fn recover(config: &Config, start: u64, crc: Crc, progress: &Progress) -> Result<Recovered> {
-    let bases = commit_log::list(&config.commit_log, config.log_file_size)?;
+    let bases = config.log.list(config.log_file_size)?;
     let min = bases.first().copied().unwrap_or(0);
     let root = File::open(&config.consume_queue).at("open", &config.consume_queue)?;
     check_start(config, &bases, start)?;
@@ -95,16 +94,16 @@ pub fn recover(config: &Config, start: u64, crc: Crc, progress: &Progress) -> Re
         files.push_back(Arc::new(if scan.ended && base == scan.last {
             end_file(config, base, scan.end)?
         } else {
-            MappedFile::open(&config.commit_log, base, config.log_file_size as usize)?
+            MappedFile::open(config.log.path(base), base, config.log_file_size as usize)?
         }));
     }
     // The last one first, each forced before the next: a crash on the way may leave no gap.
     for &base in bases[in_use..].iter().rev() {
-        let path = mapped_file::path(&config.commit_log, base);
+        let path = config.log.path(base);
         fs::remove_file(&path).at("delete", &path)?;
-        mapped_file::sync_directory(&config.commit_log)?;
+        config.log.sync()?;
     }
-    mapped_file::sync_directory(&config.commit_log)?;
+    config.log.sync()?;
     replay.finish(min)?;
     if from < start {
         // For the next recovery they are where they belong, however this one ends.
@@ -146,7 +145,7 @@ fn check_start(config: &Config, bases: &[u64], start: u64) -> Result<()> {
         return Ok(());
     }
     let base = start - start % size;
-    let mut walk = Walk::new(config.commit_log.clone(), size, WINDOW, false);
+    let mut walk = Walk::new(config.log.clone(), size, WINDOW, false);
     let mut distance = WINDOW as u64;
     loop {
         let (from, mut faults) = (base.max(start.saturating_sub(distance)), Faults::new());
@@ -168,30 +167,29 @@ fn lost(config: &Config, end: u64, start: u64) -> Result<()> {
         return store(format!(
             "there is no log in {}, and it was whole on disk up to {start}: put it back from a copy, or delete \
              {root}/checkpoint to begin anew",
-            config.commit_log.display()
+            config.log
         ));
     }
     store(format!(
         "the log in {} is damaged or ends at {end}, and was whole on disk up to {start}; nothing was changed. `rockmq store \
          verify {root}` tells what is there; put the log back from a copy, or have `rockmq store repair {root} --yes` end it \
          where it still can be read",
-        config.commit_log.display()
+        config.log
     ))
 }
 
 /// The store timestamp of the record a log file starts with, -1 when it doesn't start with one.
-pub fn first_timestamp(directory: &Path, base: u64) -> Result<i64> {
-    let path = mapped_file::path(directory, base);
-    let file = File::open(&path).at("open", &path)?;
+pub fn first_timestamp(path: &Path, base: u64) -> Result<i64> {
+    let file = File::open(path).at("open", path)?;
     let mut head = [0; 128];
-    let read = read_full(&file, &mut head, 0).at("read", &path)?;
+    let read = read_full(&file, &mut head, 0).at("read", path)?;
     let size = record::int_at(&head, 0).filter(|&size| size > 0).unwrap_or(0) as usize;
-    if !record::is_record(&head[..read], size, base) || size as u64 > file.metadata().at("look at", &path)?.len() {
+    if !record::is_record(&head[..read], size, base) || size as u64 > file.metadata().at("look at", path)?.len() {
         return Ok(-1);
     }
     // Of a torn record the time may be zero, or half a time: so old that recovery would begin behind what it has to check.
     let mut data = vec![0; size + BLANK_SIZE];
-    let read = read_full(&file, &mut data, 0).at("read", &path)?;
+    let read = read_full(&file, &mut data, 0).at("read", path)?;
     match record::find(&data[..read], base, Crc::Body) {
         Found::Record(record) if !record::is_torn(&record, size, &data[size..read]) => Ok(record.store_timestamp),
         _ => Ok(-1),
@@ -237,7 +235,7 @@ impl Scan {
         progress.read.store(0, Ordering::Relaxed);
         progress.total.store(bases.last().map_or(0, |last| last + size - from), Ordering::Relaxed);
         for &base in bases {
-            let file = MappedFile::open(&config.commit_log, base, size as usize)?;
+            let file = MappedFile::open(config.log.path(base), base, size as usize)?;
             file.read_ahead();
             scan.file(config, &file, (from, start), crc, |end, record| {
                 progress.read.store(end - from, Ordering::Relaxed);
@@ -283,7 +281,7 @@ impl Scan {
                 // A record may end exactly at the end of a file that another store wrote.
                 Found::Nothing if data.is_empty() => break,
                 _ if position < start => {
-                    let mut walk = Walk::new(config.commit_log.clone(), config.log_file_size, WINDOW, false);
+                    let mut walk = Walk::new(config.log.clone(), config.log_file_size, WINDOW, false);
                     let next = walk.search(file.base, position + 1)?;
                     position = start.min(next.unwrap_or(file.base + file.size() as u64));
                 }
@@ -299,7 +297,7 @@ impl Scan {
 
 /// Wipe what is behind `end`, and map the file with what is before.
 fn end_file(config: &Config, base: u64, end: u64) -> Result<MappedFile> {
-    let path = mapped_file::path(&config.commit_log, base);
+    let path = config.log.path(base);
     let written = end - base;
     let handle = OpenOptions::new().read(true).write(true).open(&path).at("open", &path)?;
     let wiped = wipe(&handle, written, config.log_file_size).at("wipe the end of", &path)?;
@@ -308,7 +306,7 @@ fn end_file(config: &Config, base: u64, end: u64) -> Result<MappedFile> {
         // Before anything is written there, or a power cut might bring back what stood behind it.
         handle.sync_all().at("sync", &path)?;
     }
-    MappedFile::open(&config.commit_log, base, written as usize)
+    MappedFile::open(path, base, written as usize)
 }
 
 /// Make everything from `from` on zero; whether it wasn't. A hole does that without writing; shortening the file and

@@ -30,7 +30,7 @@ pub fn scrub(shared: &Shared, position: u64, bytes_max: u64) -> Result<(u64, Fau
     let window = bytes_max.clamp(PAGE as u64, 16 << 20) as usize;
     let resident = file.resident(at, at + 2 * window);
     let end = file.base + file.size() as u64;
-    let mut walk = Walk::new(shared.config.commit_log.clone(), shared.config.log_file_size, window, true);
+    let mut walk = Walk::new(shared.config.log.clone(), shared.config.log_file_size, window, true);
     let result = walk.step(position, last.min(position + window as u64), &mut faults, |_, _| Ok(()));
     let _ = let_go(&file, at, &resident);
     match result {

@@ -20,6 +20,7 @@ use crate::{
     error::{store, value, At, Error, Result},
     flusher::Signal,
     light,
+    log_directories::LogDirectories,
     mapped_file::{create_directory, sync_directory, MappedFile},
     properties::{self, Keys},
     queue_files::{force_file_system, QueueFiles},
@@ -35,7 +36,7 @@ const LARGE_PAGES_FROM: u64 = 128 << 20;
 const JOBS_MAX: usize = 32;
 
 pub struct Config {
-    pub commit_log: PathBuf,
+    pub log: LogDirectories,
     pub consume_queue: PathBuf,
     pub log_file_size: u64,
     pub queue_file_size: u64,
@@ -294,13 +295,13 @@ pub struct Shared {
 impl Shared {
     pub fn open(config: Config) -> Result<Self> {
         check(&config)?;
-        create_directory(&config.commit_log)?;
+        config.log.create()?;
         create_directory(&config.consume_queue)?;
-        crate::commit_log::list(&config.commit_log, config.log_file_size)?;
+        config.log.list(config.log_file_size)?;
         let queue_root = File::open(&config.consume_queue).at("open", &config.consume_queue)?;
         let files = QueueFiles::simple(config.consume_queue.clone(), config.queue_file_size);
         let state = State {
-            log: CommitLog::new(config.commit_log.clone(), config.log_file_size),
+            log: CommitLog::new(config.log.writable.clone(), config.log_file_size),
             queues: Queues::new(files),
             batch_queues: BatchQueues::new(config.batch_files()),
             phase: Phase::Opened,
@@ -329,12 +330,12 @@ impl Shared {
             (state.phase, state.log.bases())
         };
         let bases = match phase {
-            Phase::Opened => crate::commit_log::list(&self.config.commit_log, self.config.log_file_size)?,
+            Phase::Opened => self.config.log.list(self.config.log_file_size)?,
             _ => bases,
         };
         let mut files = Vec::with_capacity(bases.len());
         for base in bases {
-            match recover::first_timestamp(&self.config.commit_log, base) {
+            match recover::first_timestamp(&self.config.log.path(base), base) {
                 Ok(timestamp) => files.push((base, timestamp)),
                 // Deleted since.
                 Err(_) if phase == Phase::Recovered && base < self.state().log.min() => {}
@@ -506,20 +507,20 @@ impl Shared {
     }
 
     pub fn prepare_next_file(&self) -> Result<bool> {
-        let base = {
+        let (base, directory) = {
             let mut state = self.state();
             if state.phase != Phase::Recovered {
                 return store("only a recovered store has a next file");
             }
             match state.log.start_preparing() {
-                Some(base) => base,
+                Some(place) => place,
                 None => return Ok(false),
             }
         };
-        let file = MappedFile::create(&self.config.commit_log, base, self.config.log_file_size);
+        let file = MappedFile::create(&directory, base, self.config.log_file_size);
         let mut state = self.state();
         let closed = state.phase == Phase::Closed;
-        let made = state.log.set_prepared(base, file);
+        let made = state.log.set_prepared(file);
         if closed {
             state.log.close()?;
         }
@@ -574,7 +575,7 @@ impl Shared {
             }
             paths.push(file.path.clone());
             // Forced before the file behind it is deleted: a power cut may leave no gap either.
-            if let Err(error) = sync_directory(&self.config.commit_log) {
+            if let Err(error) = file.path.parent().map_or(Ok(()), sync_directory) {
                 self.state().log.take_back(&dropped[number + 1..]);
                 return Err(error.of_sync());
             }

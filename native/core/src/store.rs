@@ -18,7 +18,9 @@ use crate::{
     check::{told, Told},
     error::{value, Error, Result},
     get::{self, Got, Request, Run},
-    light, pull,
+    light,
+    log_directories::LogDirectories,
+    pull,
     record::{self, Crc, Message},
     scrub,
     send::Fixed,
@@ -51,10 +53,10 @@ impl std::ops::Deref for Open {
 #[pymethods]
 impl Store {
     #[new]
-    #[pyo3(signature = (commit_log, consume_queue, *, log_file_size, queue_file_size, store_host, max_message_size, region, trace_on, cluster, append_crc_property = false, batch_queue_file_size = 13_800_000, light_queues = false))]
+    #[pyo3(signature = (log_directories, consume_queue, *, log_file_size, queue_file_size, store_host, max_message_size, region, trace_on, cluster, append_crc_property = false, batch_queue_file_size = 13_800_000, light_queues = false, read_only_log_directories = Vec::new()))]
     #[allow(clippy::too_many_arguments)]
     fn new(
-        commit_log: PathBuf,
+        log_directories: Vec<PathBuf>,
         consume_queue: PathBuf,
         log_file_size: u64,
         queue_file_size: u64,
@@ -66,10 +68,11 @@ impl Store {
         append_crc_property: bool,
         batch_queue_file_size: u64,
         light_queues: bool,
+        read_only_log_directories: Vec<PathBuf>,
     ) -> Result<Self> {
         let max_message_size = max_message_size.min(i32::MAX as usize);
         let config = Config {
-            commit_log,
+            log: LogDirectories::new(log_directories, read_only_log_directories)?,
             consume_queue,
             log_file_size,
             queue_file_size,
@@ -120,6 +123,17 @@ impl Store {
 
     fn clear_ordinary(&self, topic: &str) {
         self.shared.state().queues.set_ordinary(topic, None);
+    }
+
+    fn set_log_targets(&self, directories: Vec<PathBuf>) -> Result<()> {
+        if directories.is_empty() {
+            return value("there is no directory that log files may be made in");
+        }
+        let mut state = self.shared.state();
+        state.log.set_targets(directories);
+        // Elsewhere there may be room.
+        state.full = None;
+        Ok(())
     }
 
     fn set_writable(&self, writable: bool) {

@@ -15,7 +15,7 @@ use rustix::fs::{fadvise, Advice};
 
 use crate::{
     error::{At, Result},
-    mapped_file,
+    log_directories::LogDirectories,
     record::{self, int_at, long_at, Crc, Found, Record, BLANK_SIZE, MAGIC_BLANK, MAGIC_V1, MAGIC_V2, SIZE_MIN},
     recover::is_zero,
 };
@@ -82,16 +82,16 @@ struct Window {
 }
 
 pub struct Walk {
-    directory: PathBuf,
+    log: LogDirectories,
     file_size: u64,
     check_crc: bool,
     window: Window,
 }
 
 impl Walk {
-    pub fn new(directory: PathBuf, file_size: u64, window: usize, check_crc: bool) -> Self {
+    pub fn new(log: LogDirectories, file_size: u64, window: usize, check_crc: bool) -> Self {
         let window = Window { file: None, size: window, at: 0, bytes: Vec::new(), unreadable: Vec::new() };
-        Self { directory, file_size, check_crc, window }
+        Self { log, file_size, check_crc, window }
     }
 
     /// Hand the whole records of one log file, from `position` on, to `each`, until one ends at or behind `to`.
@@ -103,7 +103,7 @@ impl Walk {
         mut each: impl FnMut(&Record<'_>, &mut Faults) -> Result<()>,
     ) -> Result<Step> {
         let base = position - position % self.file_size;
-        let path = mapped_file::path(&self.directory, base);
+        let path = self.log.path(base);
         let end = base + self.file_size;
         let mut step = Step { next: position, ..Step::default() };
         while step.next < to.min(end) && !step.ended {
@@ -179,7 +179,7 @@ impl Walk {
     /// The next place of the file at `base`, from `from` on, where a whole record or the blank begins.
     pub fn search(&mut self, base: u64, from: u64) -> Result<Option<u64>> {
         const FIRST: [u8; 3] = [MAGIC_V1.to_be_bytes()[0], MAGIC_V2.to_be_bytes()[0], MAGIC_BLANK.to_be_bytes()[0]];
-        let path = mapped_file::path(&self.directory, base);
+        let path = self.log.path(base);
         let end = base + self.file_size;
         let mut position = from;
         while position + (BLANK_SIZE as u64) <= end {
@@ -205,7 +205,7 @@ impl Walk {
     /// The record at `position`, if a whole one is there.
     pub fn record(&mut self, position: u64) -> Option<Record<'_>> {
         let base = position - position % self.file_size;
-        let path = mapped_file::path(&self.directory, base);
+        let path = self.log.path(base);
         let rest = (base + self.file_size - position) as usize;
         let data = self.window.record(&path, base, position, rest).ok()?;
         match record::find_in(data, position, rest, Crc::Ignored) {

@@ -22,15 +22,15 @@ class Kept(NamedTuple):
     log_min: int
 
 
-def check(root: Path, history: History, choice: random.Random) -> History:
+def check(root: Path, history: History, choice: random.Random, directories: load.Directories = load.ONE) -> History:
     """Recover the image in `root` with the core, write on, and open it again."""
-    up = start(root, "the image")
+    up = start(root, "the image", directories)
     kept = compare(up.store, history, scanned=(up.start, up.seen))
     check_index(up, history.records[: kept.count], kept, choice)
     found = history.copy()
     found.cut(*kept)
     if choice.random() < 0.3:
-        write_on(root, up, found.copy(), choice)
+        write_on(root, up, found.copy(), choice, directories)
     return found
 
 
@@ -78,9 +78,9 @@ async def opened(root: Path, what: str) -> Driven:
         raise Fault(f"{what} can't be opened: {error}") from error
 
 
-def start(root: Path, what: str) -> load.Started:
+def start(root: Path, what: str, directories: load.Directories) -> load.Started:
     try:
-        return load.start(root)
+        return load.start(root, directories)
     except (_core.StoreError, OSError, ValueError) as error:
         raise Fault(f"{what} can't be opened: {error}") from error
 
@@ -161,7 +161,7 @@ def _queries(records: list[Placed], log_min: int, choice: random.Random) -> Iter
             yield one, key, [each for each in there if number in each.key_hashes]
 
 
-def write_on(root: Path, up: load.Started, history: History, choice: random.Random) -> None:
+def write_on(root: Path, up: load.Started, history: History, choice: random.Random, directories: load.Directories) -> None:
     """Append, flush, and open once more, in order or not: still all there."""
     for number in range(choice.randint(1, 3)):
         one = load.record(choice, 900_000 + number, load.FIRST_TIME + 10**9)
@@ -175,7 +175,7 @@ def write_on(root: Path, up: load.Started, history: History, choice: random.Rand
         up.store.close()
         up.abort.clear()
     del up
-    again = start(root, "the store that wrote on")
+    again = start(root, "the store that wrote on", directories)
     compare(again.store, history)
 
 

@@ -104,7 +104,7 @@ class Disk:
                 # A file that no name led to before is a new one, even if it got the number of one that is gone.
                 content = (self.root / path).read_bytes()
                 if number in self.files:
-                    changed |= self.files[number].note(content, self._partly if path.startswith("commitlog/") else None)
+                    changed |= self.files[number].note(content, self._partly if path.startswith("commitlog") else None)
                 else:
                     self.files[number] = File([b"", content] if content else [b""])
         if names != self.current:

@@ -25,11 +25,15 @@ OPERATIONS = 45
 FIRST_TIME = 1_700_000_000_000
 
 Tell = Callable[..., None]
+Directories = tuple[str, ...]
+"""Below the root: where the log's files are."""
+ONE: Directories = ("commitlog",)
+TWO: Directories = ("commitlog", "commitlog-b")
 
 
-def opened(root: Path) -> _core.Store:
+def opened(root: Path, directories: Directories) -> _core.Store:
     sizes = {"log_file_size": LOG_FILE, "queue_file_size": QUEUE_FILE, "batch_queue_file_size": BATCH_QUEUE_FILE}
-    return stores.opened(root, **sizes)
+    return stores.opened(root, **sizes, log_directories=directories)
 
 
 def index_of(store: _core.Store, root: Path, trusted_until: int | None) -> _core.Index:
@@ -51,11 +55,11 @@ class Started:
     seen: int
 
 
-def start(root: Path) -> Started:
+def start(root: Path, directories: Directories) -> Started:
     """As `MessageStore` opens a store, by the same rule where to begin."""
     abort = AbortMark(root / "abort")
     checkpoint = Checkpoint.load(root / "checkpoint")
-    store = opened(root)
+    store = opened(root, directories)
     begin = recovery.start(store.files(), checkpoint, was_killed=abort.was_there, now=1 << 62)
     end, seen = store.recover(begin, True)
     store.flush()
@@ -90,6 +94,8 @@ def record(choice: random.Random, number: int, now: int, *, queue: tuple[str, in
 class CoreLoad:
     """The core's classes, driven as `MessageStore` drives them but one step after the other."""
 
+    directories = ONE
+
     def __init__(self, root: Path, seed: str, first_number: int, now: int, tell: Tell) -> None:
         self._root = root
         self._choice = random.Random(seed)
@@ -108,6 +114,7 @@ class CoreLoad:
             self._save_checkpoint: 4,
             self._prepare: 6,
             self._delete: 4,
+            **({self._retarget: 6} if len(self.directories) > 1 else {}),
             self._catch_up: 8,
             self._kill: 1,
             self._stop: 1,
@@ -118,7 +125,7 @@ class CoreLoad:
         self._close()
 
     def _start(self) -> None:
-        self._up = start(self._root)
+        self._up = start(self._root, self.directories)
         self._tell("recovered", self._up.end, self._up.store.min_position)
 
     def _fresh(self, queue: tuple[str, int] | None = None) -> Record:
@@ -159,6 +166,11 @@ class CoreLoad:
 
     def _prepare(self) -> None:
         self._up.store.prepare_next_file()
+
+    def _retarget(self) -> None:
+        """Disks become full and have room again."""
+        targets = self._choice.sample(self.directories, self._choice.randint(1, len(self.directories)))
+        self._up.store.set_log_targets([str(self._root / each) for each in targets])
 
     def _delete(self) -> None:
         store = self._up.store
@@ -202,3 +214,9 @@ class CoreLoad:
         up.store.close()
         up.abort.clear()
         self._tell("closed")
+
+
+class SpreadLoad(CoreLoad):
+    """The same with a log in two directories."""
+
+    directories = TWO

@@ -14,11 +14,12 @@ from typing import Any
 
 from tests.crash.points import syscalls
 from tests.crash.points.documents import DocumentsLoad
-from tests.crash.points.load import CoreLoad
+from tests.crash.points.load import CoreLoad, SpreadLoad
 from tests.crash.points.store_load import StoreLoad
 
 LOADS: dict[str, type[CoreLoad | StoreLoad | DocumentsLoad]] = {
     "core": CoreLoad,
+    "spread": SpreadLoad,
     "store": StoreLoad,
     "documents": DocumentsLoad,
 }

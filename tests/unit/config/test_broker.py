@@ -142,7 +142,7 @@ def test_hosts_that_can_be_advertised(host: str) -> None:
         ("namesrvAddr", "ns", "namesrvAddr=ns: 'ns' is not an address"),
         ("storePathRootDir", "$NO_SUCH_VARIABLE/x", "no variable 'NO_SUCH_VARIABLE'"),
         ("storePathRootDir", "", "storePathRootDir is empty"),
-        ("storePathCommitLog", "/a,/b", "only one directory"),
+        ("readOnlyCommitLogStorePaths", "~/store/commitlog", "the log's next file has no place"),
     ],
 )
 def test_what_cant_be_had_is_said(key: str, value: str, words: str) -> None:

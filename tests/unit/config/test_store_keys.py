@@ -99,6 +99,8 @@ def test_a_key_that_is_taken_is_read_somewhere() -> None:
         "delete_when": "delete_hours",
         "enable_lmq": "light_queues",
         "enable_multi_dispatch": "light_queues",
+        "store_path_commit_log": "log_directories",
+        "read_only_commit_log_store_paths": "read_only_log_directories",
     }
     unread = [
         each.wire

@@ -1,6 +1,7 @@
 """Small stores for the tests of this folder."""
 
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 from rockmq._core import Slice, Store
@@ -24,9 +25,11 @@ def opened(
     append_crc_property: bool = False,
     batch_queue_file_size: int = 46 * 100,
     light_queues: bool = False,
+    log_directories: Sequence[str] = ("commitlog",),
+    read_only: Sequence[str] = (),
 ) -> Store:
     return Store(
-        str(path / "commitlog"),
+        [str(path / each) for each in log_directories],
         str(path / "consumequeue"),
         log_file_size=log_file_size,
         queue_file_size=queue_file_size,
@@ -38,6 +41,7 @@ def opened(
         append_crc_property=append_crc_property,
         batch_queue_file_size=batch_queue_file_size,
         light_queues=light_queues,
+        read_only_log_directories=[str(path / each) for each in read_only],
     )
 
 

@@ -19,6 +19,7 @@ use crate::{
     get,
     index::Files,
     index_file::{Header, IndexFile, Layout, Wanted},
+    log_directories::LogDirectories,
     mapped_file,
     queue_files::QueueFiles,
     record::{self, Crc, Found, MAGIC_BLANK},
@@ -49,7 +50,7 @@ impl Scratch {
 
     fn config(&self) -> Config {
         Config {
-            commit_log: self.0.join("commitlog"),
+            log: LogDirectories::new(vec![self.0.join("commitlog")], Vec::new()).unwrap(),
             consume_queue: self.0.join("consumequeue"),
             log_file_size: LOG_FILE as u64,
             queue_file_size: QUEUE_FILE as u64,
@@ -111,13 +112,13 @@ fn image_with(records: &[Fields], wrong: &[Option<u64>]) -> Vec<u8> {
 
 fn write(config: &Config, image: &[u8]) {
     // Without a directory for batch queues, recovery takes up those that inner batches tell of, which the next one then knows.
-    for root in [&config.commit_log, &config.consume_queue, &config.batch_files().root] {
+    for root in [&config.log.writable[0], &config.consume_queue, &config.batch_files().root] {
         let _ = fs::remove_dir_all(root);
         fs::create_dir_all(root).unwrap();
     }
     let (log, queues) = image.split_at(LOG_FILES * LOG_FILE);
     for (number, bytes) in log.chunks(LOG_FILE).enumerate() {
-        fs::write(mapped_file::path(&config.commit_log, (number * LOG_FILE) as u64), bytes).unwrap();
+        fs::write(config.log.path((number * LOG_FILE) as u64), bytes).unwrap();
     }
     for ((topic, id), bytes) in QUEUES.iter().zip(queues.chunks(QUEUE_FILE)) {
         // A queue that was never written has no file.
@@ -189,8 +190,8 @@ fn recovers_for_good(scratch: &Scratch, bytes: &[u8]) {
     bytes.resize(ALL, 0);
     let (log, config) = (&bytes[..LOG_FILES * LOG_FILE], scratch.config());
     write(&config, &bytes);
-    let (commit_log, queues) = (config.commit_log.clone(), config.consume_queue.clone());
-    walk_through(&commit_log, log);
+    let (directories, queues) = (config.log.clone(), config.consume_queue.clone());
+    walk_through(&config, log);
 
     let expected = end_of(log);
     let shared = super::within(OVERHEAD, || {
@@ -201,7 +202,7 @@ fn recovers_for_good(scratch: &Scratch, bytes: &[u8]) {
     });
     entries_lead_to_records(&shared);
     shared.close().unwrap();
-    let stored = || [files_in(&commit_log), files_in(&queues)];
+    let stored = || [files_in(&directories.writable[0]), files_in(&queues)];
     let left = stored();
 
     // What was recovered is whole, so recovering it again changes nothing. Only zeros at the end of properties, which no
@@ -220,12 +221,12 @@ fn ends_in_zero(log: &[u8], end: u64) -> bool {
 }
 
 /// A walk for checks goes through a damaged log to its end, and sees all that recovery sees.
-fn walk_through(commit_log: &Path, log: &[u8]) {
+fn walk_through(config: &Config, log: &[u8]) {
     let mut faults = Faults::new();
-    let files = QueueFiles::simple(commit_log.with_file_name("consumequeue"), QUEUE_FILE as u64);
-    let mut queues = QueueCheck::new(files, commit_log, LOG_FILE as u64, 0).unwrap();
+    let files = QueueFiles::simple(config.consume_queue.clone(), QUEUE_FILE as u64);
+    let mut queues = QueueCheck::new(files, config.log.clone(), LOG_FILE as u64, 0).unwrap();
     super::within(OVERHEAD, || {
-        let mut walk = Walk::new(commit_log.to_owned(), LOG_FILE as u64, WINDOW, true);
+        let mut walk = Walk::new(config.log.clone(), LOG_FILE as u64, WINDOW, true);
         let (mut seen, expected) = (0, end_of(log).1);
         for file in 0..LOG_FILES {
             let (mut at, end) = ((file * LOG_FILE) as u64, ((file + 1) * LOG_FILE) as u64);
@@ -310,7 +311,7 @@ fn index_image(records: &[Fields]) -> Vec<u8> {
 fn index_files_are_read_or_refused() {
     let scratch = Scratch::new("index");
     let config = scratch.config();
-    let (commit_log, directory) = (config.commit_log.clone(), scratch.0.join("index"));
+    let directory = scratch.0.join("index");
     let path = directory.join("20260101000000000");
     damaged(inputs(), vec(record(), 1..8).prop_map(|records| index_image(&records)), |bytes| {
         let (log, index) = bytes.split_at(bytes.len().min(LOG_FILE));
@@ -323,7 +324,7 @@ fn index_files_are_read_or_refused() {
 
         super::within(OVERHEAD, || {
             let mut faults = Faults::new();
-            let log = (commit_log.as_path(), LOG_FILE as u64);
+            let log = (config.log.clone(), LOG_FILE as u64);
             IndexCheck::new(&directory, INDEX, log, 0, None).unwrap().step(i64::MAX as u64, &mut faults).unwrap();
             let header = IndexFile::inspect(&path, INDEX).unwrap();
             assert_eq!(header.is_some(), is_whole(index));
