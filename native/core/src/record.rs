@@ -17,7 +17,7 @@
 //! The last 20 bytes may be a CRC of all before them: the property `__CRC32#`, CRC-32 & 0x7FFFFFFF in ten decimal digits,
 //! the least significant one first.
 
-use crate::{json::find_either, properties};
+use crate::{json::find_either, light, properties};
 
 pub const MAGIC_V1: i32 = 0xDAA3_20A7u32 as i32;
 pub const MAGIC_V2: i32 = 0xDAA3_20ABu32 as i32;
@@ -467,7 +467,7 @@ pub fn batch(body: &[u8]) -> impl Iterator<Item = Result<Inner<'_>, String>> {
         }
         let at = body.len() - reader.rest.len();
         let inner = reader.inner();
-        let inner = inner.and_then(|inner| if is_like_torn(inner.properties) { Err("properties") } else { Ok(inner) });
+        let inner = inner.and_then(|inner| refused_in_batch(inner.properties).map_or(Ok(inner), Err));
         let inner = inner.map_err(|field| format!("batch message {number} at byte {at}: {field} can't be"));
         if inner.is_err() {
             reader.rest = &[];
@@ -475,6 +475,18 @@ pub fn batch(body: &[u8]) -> impl Iterator<Item = Result<Inner<'_>, String>> {
         number += 1;
         Some(inner)
     })
+}
+
+/// What can't be in the properties of a message of a batch, None for nearly all of them.
+fn refused_in_batch(properties: &[u8]) -> Option<&'static str> {
+    // One look for both: zeros are rare, and an M in properties other than INNER_MULTI….
+    match find_either(properties, 0, b'M') {
+        None => None,
+        Some(_) if is_like_torn(properties) => Some("properties"),
+        // Apache stores such as given, and believes then what the sender says of light queues.
+        Some(_) if light::is_meant(properties) => Some("properties that speak of light queues"),
+        Some(_) => None,
+    }
 }
 
 /// The messages of a body that `batch` has cut without an error.

@@ -19,7 +19,6 @@ use crate::{
     consume_queue::{usable_name, Entry, Job, Ordinary, Queues, FORCED_APART_MAX, UNIT},
     error::{store, value, At, Error, Result},
     flusher::Signal,
-    light,
     log_directories::LogDirectories,
     mapped_file::{create_directory, sync_directory, MappedFile},
     properties::{self, Keys},
@@ -175,10 +174,6 @@ impl State {
         for inner in record::batch(body) {
             let inner = inner.map_err(Error::Value)?;
             check_properties_size(pattern.properties_size(&inner))?;
-            // Apache stores it as given, and believes then what the sender says of light queues.
-            if light::is_meant(inner.properties) {
-                return value("a message of a batch can't be in light queues, as its properties want");
-            }
             size += pattern.size(&inner);
         }
         let (batch, recent_keys) = (&mut self.batch, &mut self.recent_keys);

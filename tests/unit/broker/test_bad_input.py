@@ -133,7 +133,7 @@ REFUSED = {
         f"batch with {key}": (
             send_fields(m="true"),
             encode_batch([(0, b"one", b""), (0, b"two", f"TAGS\x01a\x02{key}\x01{value}\x02".encode())]),
-            ResponseCode.INVALID_PARAMETER,
+            ResponseCode.MESSAGE_ILLEGAL,
             "light queues",
         )
         for key, value in (("INNER_MULTI_DISPATCH", "%LMQ%a"), ("INNER_MULTI_QUEUE_OFFSET", "7"))
