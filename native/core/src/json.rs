@@ -337,6 +337,21 @@ fn marks(text: &[u8], one: u8, other: u8) -> Option<u32> {
     Some(marks as u32)
 }
 
+/// For a text of 16 to 64 bytes, bit n says whether byte n is the wanted one; None for others, which `find_either` looks through.
+#[inline]
+pub fn marks_in_short(text: &[u8], wanted: u8) -> Option<u64> {
+    #[cfg(target_arch = "x86_64")]
+    if (16..=64).contains(&text.len()) {
+        let last = text.len() - 16;
+        let mut found = u64::from(marks(&text[last..], wanted, wanted)?) << last;
+        for at in (0..last).step_by(16) {
+            found |= u64::from(marks(&text[at..], wanted, wanted)?) << at;
+        }
+        return Some(found);
+    }
+    None
+}
+
 /// `find_either` by eights.
 #[inline]
 fn find_in_words(text: &[u8], one: u8, other: u8) -> Option<usize> {

@@ -3,7 +3,7 @@
 //! Java reads it segment by segment and passes over a segment without 0x01, with an empty key or an empty value. Of a key
 //! that comes twice the last value counts. We read by the same rules, since what a peer sees is what counts.
 
-use crate::json::find_either;
+use crate::json::{find_either, marks_in_short};
 
 pub const NAME_END: u8 = 1;
 pub const VALUE_END: u8 = 2;
@@ -37,6 +37,22 @@ pub struct Keys<'p> {
     /// Separated by spaces.
     pub keys: Option<&'p [u8]>,
     pub tags: Option<&'p [u8]>,
+}
+
+impl<'p> Keys<'p> {
+    /// Take a segment in.
+    #[inline]
+    fn note(&mut self, segment: &'p [u8]) {
+        let (place, value) = match segment.first() {
+            Some(b'U') => (&mut self.unique_key, segment.strip_prefix(b"UNIQ_KEY\x01")),
+            Some(b'K') => (&mut self.keys, segment.strip_prefix(b"KEYS\x01")),
+            Some(b'T') => (&mut self.tags, segment.strip_prefix(b"TAGS\x01")),
+            _ => return,
+        };
+        if let Some(value) = value.filter(|value| !value.is_empty()) {
+            *place = Some(value);
+        }
+    }
 }
 
 /// What the store has to know of a message's properties.
@@ -82,15 +98,16 @@ pub fn segments(text: &[u8]) -> impl Iterator<Item = &[u8]> {
 /// The keys, for who wants nothing else: only the segments that hold them are taken apart.
 pub fn keys(text: &[u8]) -> Keys<'_> {
     let mut keys = Keys::default();
-    for segment in segments(text) {
-        let (name, place) = match segment.first() {
-            Some(b'U') => (&b"UNIQ_KEY\x01"[..], &mut keys.unique_key),
-            Some(b'K') => (&b"KEYS\x01"[..], &mut keys.keys),
-            Some(b'T') => (&b"TAGS\x01"[..], &mut keys.tags),
-            _ => continue,
-        };
-        if let Some(value) = segment.strip_prefix(name).filter(|value| !value.is_empty()) {
-            *place = Some(value);
+    match marks_in_short(text, VALUE_END) {
+        None => segments(text).for_each(|segment| keys.note(segment)),
+        Some(mut ends) => {
+            let mut from = 0;
+            while ends != 0 {
+                let end = ends.trailing_zeros() as usize;
+                keys.note(&text[from..end]);
+                (from, ends) = (end + 1, ends & (ends - 1));
+            }
+            keys.note(&text[from..]);
         }
     }
     keys
@@ -178,6 +195,11 @@ mod tests {
             "UNIQ_KEY\u{1}k\u{2}KEYS\u{1}a b\u{2}\u{2}TAGSx\u{1}a\u{2}U\u{1}k\u{2}KEYS\u{2}TAGS",
         ] {
             assert_eq!(keys(text.as_bytes()), inspect(text.as_bytes()).keys, "{text:?}");
+            // As long as a vector is, and some of them.
+            for size in 0..70 {
+                let longer = [text, "\u{2}WAIT\u{1}", &"x".repeat(size), "\u{2}TAGS\u{1}t"].concat();
+                assert_eq!(keys(longer.as_bytes()), inspect(longer.as_bytes()).keys, "{longer:?}");
+            }
         }
     }
 
