@@ -78,25 +78,27 @@ def _run(make: Callable[[Failed], R], ready: Callable[[R], str]) -> int:
 
 async def _serve(make: Callable[[Failed], R], ready: Callable[[R], str]) -> int:
     loop = asyncio.get_running_loop()
-    ended: asyncio.Future[BaseException | None] = loop.create_future()
+    ended = asyncio.Event()
+    failures: list[BaseException] = []
 
-    def end(cause: BaseException | None) -> None:
-        if not ended.done():
-            ended.set_result(cause)
+    def failed(cause: BaseException) -> None:
+        failures.append(cause)
+        ended.set()
 
     # From the first moment on: who starts a server and thinks better of it shall not leave a store half closed.
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, end, None)
-    server = make(end)
+        loop.add_signal_handler(number, ended.set)
+    server = make(failed)
     await server.start()
     try:
         typer.echo(f"ready {ready(server)}")
-        cause = await ended
+        await ended.wait()
     finally:
         await server.close()
-    if cause is not None:
-        typer.echo(f"rockmq: the store failed, so this broker ended: {cause}", err=True)
-    return 1 if cause is not None else 0
+    # Also one that comes while it stops: what it says was saved may not be.
+    if failures:
+        typer.echo(f"rockmq: the store failed, so this broker ended: {failures[0]}", err=True)
+    return 1 if failures else 0
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:

@@ -369,9 +369,13 @@ class MessageStore:
     async def delete_queues(self, topic: str) -> None:
         """Forget a topic's queues at once, and delete their files."""
         self.core.forget_queues(topic)
-        self._retention.topic_deleted(topic)
+
+        def delete() -> None:
+            self._retention.topic_deleted(topic)
+            self.core.delete_forgotten()
+
         # Who gives up waiting doesn't end it: until it is done nothing is written for a new topic of that name.
-        await asyncio.shield(self._in_worker(self.core.delete_forgotten))
+        await asyncio.shield(self._in_worker(delete))
 
     # Upkeep
 

@@ -70,6 +70,7 @@ class Retention:
         return files, self._core.lowest_position
 
     def topic_deleted(self, topic: str) -> None:
+        """For the thread of the rounds."""
         if self._topics is not None:
             self._topics.delete(topic)
 
