@@ -86,8 +86,8 @@ class Store:
     files of `batch_queue_file_size`, a multiple of 46. `store_host` is the advertised address stamped on records.
     Raises StoreError when the directories can't be used: a file of another size, a gap between files, two of one position.
     Opening reads names and sizes only; call `recover` before anything else. With `append_crc_property` each record gets a
-    CRC of the whole of it as its last property. With `light_queues` a message may be in light queues too, topics `%LMQ%…`
-    with one queue each; without, recovery keeps those that are there and makes no others.
+    CRC of the whole of it as its last property. With `light_queues_max` there may be so many light queues, topics `%LMQ%…`
+    with one queue each, that messages may be in too; without, recovery keeps those that are there and makes no others.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class Store:
         cluster: str,
         append_crc_property: bool = False,
         batch_queue_file_size: int = 13_800_000,
-        light_queues: bool = False,
+        light_queues_max: int = 0,
         read_only_log_directories: Sequence[str] = (),
     ) -> None: ...
     def files(self) -> list[tuple[int, int]]:

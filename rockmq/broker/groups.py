@@ -69,8 +69,8 @@ class GroupTable:
 
     def find(self, name: str) -> GroupConfig | None:
         """The group's settings; None when it doesn't exist and may not be created."""
-        if self._light and topics.is_light(name):
-            return GroupConfig(group_name=name)  # LmqSubscriptionGroupManager.java
+        if self._light and topics.is_light(name):  # LmqSubscriptionGroupManager.java
+            return GroupConfig(group_name=name) if topics.light_fault(name) is None else None
         found = self.all().get(name)
         if found is None and self._auto_create and topics.group_fault(name) is None:
             found = self.all()[name] = GroupConfig(group_name=name)

@@ -36,9 +36,9 @@ class LongPolling:
         """Keep a pull until something arrives; False when too many are parked already."""
         if self.count >= self._parked_max:
             return False
+        self._watch(topic, queue_id)  # may fail, and then nobody waits
         self._queues.setdefault((topic, queue_id), []).append(pull)
         self.count += 1
-        self._watch(topic, queue_id)
         return True
 
     def wake(self, topic: str, queue_id: int) -> None:

@@ -17,6 +17,8 @@ from rockmq.protocol.bodies.common import DataVersion
 from rockmq.protocol.header import Int, Long
 
 SEPARATOR = "@"
+LIGHT_SEPARATOR = SEPARATOR + topics.LIGHT_PREFIX
+"""Before the group of a row of light queues."""
 
 
 class _Document(Struct, rename="camel"):
@@ -38,10 +40,13 @@ class ConsumerOffsets:
         self._version = document.data_version
         self._table: dict[str, dict[str, dict[int, int]]] = {}
         """By topic and group."""
-        light_rows = {key: {0: offset} for key, offset in document.lmq_offset_table.items()}
-        for key, queues in (document.offset_table | light_rows).items():
-            topic, _, group = key.partition(SEPARATOR)
+        for key, queues in document.offset_table.items():
+            topic, _, group = key.rpartition(SEPARATOR)
             self._table.setdefault(topic, {})[group] = queues
+        for key, offset in document.lmq_offset_table.items():
+            # Names of light queues may hold a separator.
+            topic, _, group = key.rpartition(LIGHT_SEPARATOR)
+            self._table.setdefault(topic, {})[topics.LIGHT_PREFIX + group] = {0: offset}
         self._changed = False
         self._saver = Saver(self._path, self._save)
 
@@ -77,8 +82,8 @@ class ConsumerOffsets:
             await save(self._path, parts(members, offsetTable=_rows(snapshot(self._table))))
             return
         # This one first: what changes meanwhile may then be in both, but not in none.
-        light = ((key, queues[0]) for key, queues in _rows(snapshot(self._table)) if _is_light(key, queues))
-        plain = ((key, queues) for key, queues in _rows(snapshot(self._table)) if not _is_light(key, queues))
+        light = ((key, queues[0]) for key, queues in _rows(snapshot(self._table), light=True))
+        plain = _rows(snapshot(self._table), light=False)
         await save(self._path, parts(members, lmqOffsetTable=light, offsetTable=plain))
 
     async def close(self) -> None:
@@ -87,14 +92,13 @@ class ConsumerOffsets:
         await self._saver.close()
 
 
-def _rows(table: Iterable[tuple[str, dict[str, dict[int, int]]]]) -> Iterator[tuple[str, dict[int, int]]]:
-    """The document's rows, made one by one in the thread that saves. A topic's groups are taken in one step, as commits go
-    on; what they change meanwhile is saved again the next time."""
+def _rows(
+    table: Iterable[tuple[str, dict[str, dict[int, int]]]], *, light: bool | None = None
+) -> Iterator[tuple[str, dict[int, int]]]:
+    """The document's rows, made one by one in the thread that saves; with `light` only those of light queues, or the others.
+    A topic's groups are taken in one step, as commits go on; what they change meanwhile is saved again the next time."""
     for topic, groups in table:
         for group, queues in list(groups.items()):
-            yield f"{topic}{SEPARATOR}{group}", queues
-
-
-def _is_light(key: str, queues: dict[int, int]) -> bool:
-    """Whether a row fits the table of light queues. Apache keeps one offset for all queues there."""
-    return topics.is_light(key.partition(SEPARATOR)[2]) and queues.keys() == {0}
+            # Apache keeps one offset for all queues there.
+            if light is None or light == (topics.is_light(group) and queues.keys() == {0}):
+                yield f"{topic}{SEPARATOR}{group}", queues

@@ -158,7 +158,8 @@ class TopicTable:
 
     def get(self, name: str) -> TopicConfig | None:
         if self._is_light(name):
-            return TopicConfig(topic_name=name, read_queue_nums=1, write_queue_nums=1)
+            fault = topics.light_fault(name)
+            return TopicConfig(topic_name=name, read_queue_nums=1, write_queue_nums=1) if fault is None else None
         return self._topics.get(name)
 
     def _is_light(self, name: str) -> bool:

@@ -188,6 +188,7 @@ class Store(Options, frozen=True, kw_only=True):
     # Apache's has two keys: with one of them alone it writes offsets that nothing stands at.
     enable_lmq: Annotated[bool, Key("Let a message name light queues (`%LMQ%…`) to be in too.")] = False
     enable_multi_dispatch: Annotated[bool, Key("Belongs to enableLmq: both or neither.")] = False
+    max_lmq_consume_queue_num: Annotated[int, Key("Light queues that there may be.", ge=1)] = 20_000
     # Beyond Apache.
     scrub_bytes_per_second: Annotated[
         int, Key("How fast old log files are read again and checked; 0: not.", unit="bytes", ge=0, le=INT_MAX)

@@ -154,7 +154,7 @@ _STORE = """
     iteratorWhenUseRocksdbConsumeQueue logicalDiskSpaceCleanForciblyThreshold logicQueueForceSwapMapInterval
     logicQueueSwapMapInterval logicQueueSwapMapReserveFileNum mappedFileSizeConsumeQueueExt mappedFileSizeTimerLog
     mappedFileSwapEnable maxAsyncPutMessageRequests maxBatchDeleteFilesNum
-    maxChecksumRange maxConsumeQueueScan maxFilterMessageSize maxHaTransferByteInSecond maxLmqConsumeQueueNum
+    maxChecksumRange maxConsumeQueueScan maxFilterMessageSize maxHaTransferByteInSecond
     maxOffsetMapSize maxRecoveryCommitlogFiles maxRocksDBIndexQueryDays maxSlaveResendLength maxTopicLength
     maxTransferBytesOnMessageInDisk maxTransferCountOnMessageInDisk memTableFlushIntervalMs messageDelayLevel
     messageIndexSafe minInSyncReplicas offsetCheckInSlave osPageCacheBusyTimeOutMills preferredLeaderId

@@ -64,6 +64,14 @@ def is_light(name: str) -> bool:
     return name.startswith(LIGHT_PREFIX)
 
 
+def light_fault(name: str) -> str | None:
+    """Why a light queue, or a group of such, can't have this name, or None. Unlike others it may hold any character."""
+    if "/" in name or "\0" in name:
+        return f"{name[:RETRY_TOPIC_SIZE_MAX]!r} has a character that no file name has"
+    size = len(name.encode())
+    return None if size <= RETRY_TOPIC_SIZE_MAX else f"the name has {size} bytes, the bound is {RETRY_TOPIC_SIZE_MAX}"
+
+
 def allows_light_queues(topic: str) -> bool:
     """Whether a topic's messages may be in light queues too (MixAll.topicAllowsLMQ)."""
     return not is_retry_or_dlq(topic) and not topic.startswith(SYSTEM_PREFIX) and topic != SCHEDULE

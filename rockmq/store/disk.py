@@ -143,8 +143,9 @@ class DiskWatch:
         self._blind = False
         self._choose_targets(log_usages)
         if self._wanted is not None:
-            room = self._wanted[1]
-            if rest.has_room(room) and any(each.has_room(room) for each in log_usages):
+            # Only the log asks for more than that.
+            wanted = self._wanted[1]
+            if rest.has_room(min(wanted, ROOM)) and any(each.has_room(wanted) for each in log_usages):
                 self._wanted = None
         fullest = _fullest(log_usages, rest)
         bound = self._options.disk_space_warning_level_ratio

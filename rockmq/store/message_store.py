@@ -170,7 +170,7 @@ class MessageStore:
             cluster=self._cluster,
             append_crc_property=options.enabled_append_prop_crc,
             batch_queue_file_size=options.mapper_file_size_batch_consume_queue,
-            light_queues=options.light_queues,
+            light_queues_max=options.max_lmq_consume_queue_num if options.light_queues else 0,
             read_only_log_directories=options.read_only_log_directories,
         )
 

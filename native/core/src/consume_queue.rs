@@ -23,6 +23,7 @@ use smallvec::SmallVec;
 
 use crate::{
     error::Result,
+    light,
     queue_files::{force_file_system, Forcing, QueueFiles},
     recent_keys::topic_hash,
 };
@@ -225,6 +226,8 @@ pub struct Queues {
     resident: VecDeque<(usize, u64)>,
     /// Deleted topics whose files are still there. Nothing is written for a topic of that name meanwhile.
     leaving: Vec<Box<str>>,
+    /// Light queues that there are, in memory at least, and that there may be.
+    light: (usize, usize),
     flushes: u32,
     tails_size: usize,
     /// What was read from files last, by slot.
@@ -269,6 +272,7 @@ impl Queues {
             unforced: Vec::new(),
             resident: VecDeque::new(),
             leaving: Vec::new(),
+            light: (0, usize::MAX),
             flushes: 0,
             tails_size: 0,
             blocks: [const { None }; BLOCKS],
@@ -308,12 +312,19 @@ impl Queues {
         self.topics.get(topic)?.slot(id)
     }
 
-    /// The queue, made in memory if it isn't there; None when `topic` can't be a directory's name.
+    /// The queue, made in memory if it isn't there; None when `topic` can't be a directory's name, or there are too many light
+    /// queues.
     pub fn slot_or_new(&mut self, topic: &[u8], id: i32) -> Option<usize> {
         if let Some(slot) = self.slot(topic, id) {
             return Some(slot);
         }
         let name: Arc<str> = usable_name(topic)?.into();
+        if name.starts_with(light::PREFIX) {
+            if self.light.0 >= self.light.1 {
+                return None;
+            }
+            self.light.0 += 1;
+        }
         self.serial += 1;
         let queue = Queue {
             topic: name,
@@ -350,6 +361,11 @@ impl Queues {
 
     pub fn queue_mut(&mut self, slot: usize) -> Option<&mut Queue> {
         self.slots.get_mut(slot)?.as_mut()
+    }
+
+    /// Make no more light queues than these; those that are there stay.
+    pub fn bound_light(&mut self, max: usize) {
+        self.light.1 = max;
     }
 
     /// The queue of a topic if it has messages or files.
@@ -641,6 +657,7 @@ impl Queues {
             for slot in entry.take_slots() {
                 if let Some(queue) = self.slots[slot].take() {
                     self.tails_size -= queue.tail.len();
+                    self.light.0 -= usize::from(queue.topic.starts_with(light::PREFIX));
                     self.free.push(slot);
                 }
             }

@@ -78,7 +78,10 @@ pub fn append(
             _ if name.contains('/') => None,
             _ => match state.queues.slot_or_new(name.as_bytes(), 0) {
                 None => {
-                    return value(format!("light queue '{name}' can't name a directory (at most {TOPIC_MAX} bytes)"))
+                    return value(format!(
+                        "light queue '{name}' can't be made: it can't name a directory (at most {TOPIC_MAX} bytes), or \
+                         there are maxLmqConsumeQueueNum of them"
+                    ))
                 }
                 slot => slot,
             },
@@ -94,12 +97,12 @@ pub fn append(
         return value(format!("the record is {} bytes, in light queues it may be {size_max}", message.size()));
     }
     let keys = properties::keys(properties);
-    let appended = state.append(None, &message, &keys)?;
+    let mut appended = state.append(None, &message, &keys)?;
     let size = (appended.end - appended.position) as i32;
     let entry = Entry { position: appended.position as i64, size, tags: properties::tags_code(keys.tags) };
     for slot in slots {
         // Whoever waits there is told by name.
-        state.queues.push(slot, &[entry]);
+        appended.watched |= state.queues.push(slot, &[entry]);
         state.queues.relieve(slot);
     }
     Ok(appended)

@@ -47,6 +47,16 @@ impl LogDirectories {
 
     /// Make the directories that files may be made in. Others have to be there, and each only once.
     pub fn create(&self) -> Result<()> {
+        // The log begins in all of them at once. One that isn't there later is a disk that isn't mounted: made anew it would hide
+        // what it holds, and that what comes next takes the place of.
+        let mut used = self.all().filter(|directory| has_files(directory));
+        if let (Some(used), Some(missing)) = (used.next(), self.writable.iter().find(|directory| !directory.is_dir())) {
+            return store(format!(
+                "{} isn't there, and {} holds a part of the log: mount it, or make it by hand if it is new",
+                missing.display(),
+                used.display()
+            ));
+        }
         for directory in &self.writable {
             create_directory(directory)?;
         }
@@ -152,6 +162,11 @@ fn twice(one: &Path, other: &Path) -> Result<Vec<u64>> {
         one.display(),
         other.display()
     ))
+}
+
+fn has_files(directory: &Path) -> bool {
+    let names = fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.file_name());
+    names.filter_map(|name| name.to_str().and_then(base_of)).next().is_some()
 }
 
 fn begins_empty(path: &Path) -> Result<bool> {

@@ -69,7 +69,7 @@ pub fn recover(config: &Config, start: u64, crc: Crc, progress: &Progress) -> Re
     let mut replay = Replay::new(files(), (start, min), None);
     replay.batches = Some(BatchReplay::load(config.batch_files(), start, min)?);
     let mut from = start;
-    if !replay.load(config.light_queues)? {
+    if !replay.load(config.light_queues_max > 0)? {
         from = min;
         replay.repair_all();
     }
@@ -80,7 +80,7 @@ pub fn recover(config: &Config, start: u64, crc: Crc, progress: &Progress) -> Re
         replay.queues.force(&root).map_err(Error::of_sync)?;
         from = bases.iter().rfind(|&&base| base <= position).copied().unwrap_or(min);
         let mut again = Replay::new(files(), (start, min), None);
-        again.load(config.light_queues)?;
+        again.load(config.light_queues_max > 0)?;
         // What is missing then is in no log.
         again.batches = Some(BatchReplay::load(config.batch_files(), start, start)?);
         again.repair_lost_of(&replay);

@@ -46,8 +46,8 @@ pub struct Config {
     pub trace_on: bool,
     pub cluster: String,
     pub append_crc_property: bool,
-    /// Whether messages may be in light queues.
-    pub light_queues: bool,
+    /// How many light queues there may be, 0 where messages may be in none.
+    pub light_queues_max: usize,
 }
 
 impl Config {
@@ -84,6 +84,8 @@ pub struct State {
     pub recent_keys: RecentKeys,
     /// Where the log ended at the last `tend_files`.
     tended: u64,
+    /// Position and store timestamp up to which `flush_queues` has last written everything.
+    boundary: (u64, i64),
 }
 
 pub struct Appended {
@@ -324,6 +326,7 @@ impl Shared {
             batch: Vec::new(),
             recent_keys: RecentKeys::default(),
             tended: 0,
+            boundary: (0, 0),
         };
         let (flush_signal, recovery, flushing, queue_io) = Default::default();
         Ok(Self { config, flush_signal, recovery, state: Mutex::new(state), flushing, queue_io, queue_root })
@@ -409,8 +412,12 @@ impl Shared {
         let mut state = self.state();
         state.log.adopt(recovered.files, recovered.flushed, recovered.end);
         state.tended = recovered.end;
+        state.boundary = (recovered.flushed, 0);
         let known = std::mem::replace(&mut state.queues, recovered.queues);
         state.queues.inherit(known);
+        if self.config.light_queues_max > 0 {
+            state.queues.bound_light(self.config.light_queues_max);
+        }
         state.batch_queues = recovered.batch_queues;
         state.last_timestamp = recovered.last_timestamp;
         state.phase = Phase::Recovered;
@@ -438,13 +445,17 @@ impl Shared {
 
     pub fn flush_queues(&self, force: bool) -> Result<(u64, i64)> {
         let (boundary, files, dirty) = loop {
-            self.delete_forgotten()?;
+            let deleted = self.delete_forgotten();
             let mut state = self.state();
-            // Of a topic whose files are still to go nothing is written, so the boundary would be none.
-            if state.queues.next_leaving().is_none() {
-                let boundary = (state.log.max(), state.last_timestamp);
-                break (boundary, Arc::clone(&state.queues.files), state.queues.take_dirty(force));
+            // Of a topic whose files are still to go nothing is written, so the boundary stays where it was. Files that can't
+            // be deleted are told to who wants that, and cost others nothing.
+            if deleted.is_ok() && state.queues.next_leaving().is_some() {
+                continue;
             }
+            if deleted.is_ok() {
+                state.boundary = (state.log.max(), state.last_timestamp);
+            }
+            break (state.boundary, Arc::clone(&state.queues.files), state.queues.take_dirty(force));
         };
         let mut pieces = dirty.chunks(JOBS_MAX);
         while let Some(piece) = pieces.next() {
@@ -642,11 +653,15 @@ impl Shared {
                     removed => removed.at("delete", directory)?,
                 }
             }
-            // A topic of that name that has batch queues by now is known by its directory.
-            if self.state().batch_queues.has_topic(topic.as_bytes()) {
+            // A topic of that name that has batch queues by now is known by its directory, unless it was forgotten as well.
+            let is_back = self.state().batch_queues.has_topic(topic.as_bytes());
+            if is_back {
                 create_directory(&batch)?;
             }
-            self.state().queues.left(&topic);
+            let mut state = self.state();
+            if state.batch_queues.has_topic(topic.as_bytes()) == is_back {
+                state.queues.left(&topic);
+            }
         }
     }
 

@@ -53,7 +53,7 @@ impl std::ops::Deref for Open {
 #[pymethods]
 impl Store {
     #[new]
-    #[pyo3(signature = (log_directories, consume_queue, *, log_file_size, queue_file_size, store_host, max_message_size, region, trace_on, cluster, append_crc_property = false, batch_queue_file_size = 13_800_000, light_queues = false, read_only_log_directories = Vec::new()))]
+    #[pyo3(signature = (log_directories, consume_queue, *, log_file_size, queue_file_size, store_host, max_message_size, region, trace_on, cluster, append_crc_property = false, batch_queue_file_size = 13_800_000, light_queues_max = 0, read_only_log_directories = Vec::new()))]
     #[allow(clippy::too_many_arguments)]
     fn new(
         log_directories: Vec<PathBuf>,
@@ -67,7 +67,7 @@ impl Store {
         cluster: String,
         append_crc_property: bool,
         batch_queue_file_size: u64,
-        light_queues: bool,
+        light_queues_max: usize,
         read_only_log_directories: Vec<PathBuf>,
     ) -> Result<Self> {
         let max_message_size = max_message_size.min(i32::MAX as usize);
@@ -83,7 +83,7 @@ impl Store {
             trace_on,
             cluster,
             append_crc_property,
-            light_queues,
+            light_queues_max,
         };
         let fixed = Fixed::new(&config);
         Ok(Self { shared: Arc::new(Open { shared: Shared::open(config)?, fixed }) })

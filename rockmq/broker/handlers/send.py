@@ -35,7 +35,7 @@ _NOT_BUILT = {
 INNER_MAX = 32_767
 """Messages of an inner batch: a unit of a batch queue counts them in 16 bits."""
 LIGHT_QUEUES_MAX = 1000
-"""Light queues of a message: each costs an entry, and a directory if it is new. Apache bounds only the properties."""
+"""Light queues of a message: each costs an entry, and a directory if it is new. Apache bounds only the properties here."""
 
 
 class SendHandler:
@@ -150,8 +150,9 @@ class SendHandler:
             found.pop(properties.INNER_MULTI_QUEUE_OFFSET, None)
         unique_key = found.setdefault(properties.UNIQ_KEY, self._unique_ids.make())
         put = self._put(header, request, connection, queue_id, sys_flag, found, light_queues)
-        for name in light_queues:
-            self._gate.wake_when_durable(name, 0, put.end)
+        if put.watched:
+            for name in light_queues:
+                self._gate.wake_when_durable(name, 0, put.end)
         msg_id = ids.offset_id(self._store.store_host, put.position)
         return self._stored(request, header.topic, queue_id, put, msg_id, unique_key)
 

@@ -93,6 +93,37 @@ async def test_pulls_that_wait_at_light_queues_are_woken(tmp_path: Path, remote:
         waiting[2].cancel()
 
 
+@pytest.mark.parametrize("name", ["%LMQ%a/b", "%LMQ%a\0", "%LMQ%" + "a" * 251, "%LMQ%" + "\u00fc" * 130])
+async def test_names_that_no_queue_can_have_are_unknown(tmp_path: Path, remote: RemotingClient, name: str) -> None:
+    async with running(tmp_path, flushDiskType="ASYNC_FLUSH", **ON) as broker:
+        pull = light_pull(name, suspend_ms=30_000)
+        assert (await remote.invoke(broker.address, pull, 5)).code == ResponseCode.TOPIC_NOT_EXIST
+        pull = light_pull("%LMQ%a", group=name)
+        assert (await remote.invoke(broker.address, pull, 5)).code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
+        for topic, group in ((name, "g"), ("%LMQ%a", name)):
+            fields = {"consumerGroup": group, "topic": topic, "queueId": "0", "commitOffset": "1"}
+            response = await remote.invoke(broker.address, Command(RequestCode.UPDATE_CONSUMER_OFFSET, 0, fields=fields), 5)
+            assert response.code != ResponseCode.SUCCESS
+        # Apache takes a slash, and makes no queue.
+        result = await remote.invoke(broker.address, send_request(b"x", INNER_MULTI_DISPATCH=name), 5)
+        assert result.code == (ResponseCode.SUCCESS if "/" in name else ResponseCode.MESSAGE_ILLEGAL)
+        assert await offset(remote, broker, RequestCode.GET_MAX_OFFSET, "T") == ("/" in name)
+
+
+async def test_offsets_of_names_with_the_separator_outlast_a_restart(tmp_path: Path) -> None:
+    """Names of MQTT's clients have it."""
+    rows = [("%LMQ%g", "%LMQ%GID@@@one", 0), ("g", "%LMQ%GID@@@one", 0), ("%LMQ%g@h", "%LMQ%a", 0), ("%LMQ%g", "T", 3)]
+    offsets = ConsumerOffsets(tmp_path, light=True)
+    for number, row in enumerate(rows):
+        offsets.commit(*row, number)
+    await offsets.close()
+    document = json.loads((tmp_path / "lmqConsumerOffset.json").read_text())
+    assert document["lmqOffsetTable"] == {"%LMQ%GID@@@one@%LMQ%g": 0, "%LMQ%a@%LMQ%g@h": 2}
+    again = ConsumerOffsets(tmp_path, light=True)
+    assert [again.query(*row) for row in rows] == [0, 1, 2, 3]
+    await again.close()
+
+
 async def test_offsets_are_kept_in_apaches_document(tmp_path: Path, remote: RemotingClient) -> None:
     """LmqConsumerOffsetManager: groups of light queues have a table of their own, and all is in another file."""
     config = tmp_path / "config"

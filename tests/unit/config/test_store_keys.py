@@ -38,6 +38,7 @@ APACHE = """
     useReentrantLockWhenPutMessage=true useABSLock=false topicQueueLockNum=32 osPageCacheBusyTimeOutMills=1000
 
     enabledAppendPropCRC=false forceVerifyPropCRC=false checkCRCOnRecover=true enableLmq=false enableMultiDispatch=false
+    maxLmqConsumeQueueNum=20000
 
     fileReservedTime=72 deleteWhen=04 cleanResourceInterval=10000 deleteCommitLogFilesInterval=100
     deleteConsumeQueueFilesInterval=100 destroyMapedFileIntervalForcibly=120000 redeleteHangedFileInterval=120000
@@ -63,7 +64,7 @@ APACHE = """
     compactionScheduleInternal=900000 compactionThreadNum=6 maxOffsetMapSize=104857600
 
     maxRecoveryCommitlogFiles=30 putMsgIndexHightWater=600000 pullBatchMaxMessageCount=160 putMessageTimeout=8000
-    maxLmqConsumeQueueNum=20000 maxBatchDeleteFilesNum=50 maxSlaveResendLength=268435456 enableCleanExpiredOffset=false
+    maxBatchDeleteFilesNum=50 maxSlaveResendLength=268435456 enableCleanExpiredOffset=false
     dispatchFromSenderThread=false enableAsyncReput=true dispatchCqThreads=4 mappedFileSwapEnable=true
     timerInterceptDelayLevel=false highSpeedMode=false flushConsumerOffsetHistoryInterval=60000
 """

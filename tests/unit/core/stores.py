@@ -24,7 +24,7 @@ def opened(
     region: str = "Here",
     append_crc_property: bool = False,
     batch_queue_file_size: int = 46 * 100,
-    light_queues: bool = False,
+    light_queues_max: int = 0,
     log_directories: Sequence[str] = ("commitlog",),
     read_only: Sequence[str] = (),
 ) -> Store:
@@ -40,7 +40,7 @@ def opened(
         cluster="Main",
         append_crc_property=append_crc_property,
         batch_queue_file_size=batch_queue_file_size,
-        light_queues=light_queues,
+        light_queues_max=light_queues_max,
         read_only_log_directories=[str(path / each) for each in read_only],
     )
 

@@ -16,8 +16,8 @@ PEER = bytes([10, 0, 0, 2, 0, 0, 0, 80])
 ALL = 1 << 40
 
 
-def opened(path: Path, *, light_queues: bool = True) -> Store:
-    return stores.opened(path, log_file_size=FILE, queue_file_size=QUEUE, light_queues=light_queues)
+def opened(path: Path, *, light_queues_max: int = 1000) -> Store:
+    return stores.opened(path, log_file_size=FILE, queue_file_size=QUEUE, light_queues_max=light_queues_max)
 
 
 def fresh(path: Path) -> Store:
@@ -108,7 +108,7 @@ def test_what_else_is_refused(tmp_path: Path) -> None:
 
 def test_the_whole_record_is_bounded(tmp_path: Path) -> None:
     """Row 2.3. Of others it is the body."""
-    store = stores.opened(tmp_path, max_message_size=1000, light_queues=True)
+    store = stores.opened(tmp_path, max_message_size=1000, light_queues_max=1000)
     store.recover(0, True)
     put(store, "%LMQ%a")
     size = store.max_position
@@ -142,6 +142,27 @@ def test_offsets_outlast_a_kill(tmp_path: Path, start_file: int, flushed: int) -
     store = opened(stores.copied(path, tmp_path / "c"))
     store.recover(0, True)
     assert {name: bodies(store, name) for name in expected} == {name: [*expected[name], 400] for name in expected}
+
+
+def test_their_number_is_bounded(tmp_path: Path) -> None:
+    store = opened(tmp_path / "a", light_queues_max=2)
+    store.recover(0, True)
+    put(store, "%LMQ%a,%LMQ%b")
+    with pytest.raises(ValueError, match=r"%LMQ%c' can't be made.*maxLmqConsumeQueueNum"):
+        put(store, "%LMQ%a,%LMQ%c")
+    assert put(store, "%LMQ%b,%LMQ%a") == "1,1"
+    store.watch("%LMQ%d", 0)
+    store.forget_queues("%LMQ%a")
+    assert put(store, "%LMQ%c") == "0"
+    store.close()
+    # Those that are there stay, and without the feature it is a name as any other.
+    for most in (1, 0):
+        store = opened(stores.copied(tmp_path / "a", tmp_path / "b"), light_queues_max=most)
+        store.recover(0, True)
+        assert {topic for topic, *_ in store.queues()} >= {"%LMQ%b", "%LMQ%c", "T"}
+        if not most:
+            store.append("%LMQ%new", 0, b"x", b"", now=1, born_host=PEER, born_timestamp=1)
+        store.close()
 
 
 def test_light_queues_begin_where_the_log_does(tmp_path: Path) -> None:

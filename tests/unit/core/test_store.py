@@ -653,6 +653,26 @@ def test_what_comes_while_files_of_a_deleted_topic_go_is_not_lost_with_them(tmp_
     assert again.queue_bounds("T", 0) == (0, 8000)
 
 
+def test_files_that_can_not_be_deleted_hold_the_checkpoint_back_and_nothing_else(tmp_path: Path) -> None:
+    store = stores.fresh(tmp_path)
+    for topic in "TU":
+        stores.append(store, record(0, topic=topic))
+    before = store.flush_queues(True)
+    assert before[0] == store.max_position
+    directory = tmp_path / "consumequeue" / "T"
+    shutil.rmtree(directory)
+    directory.write_text("no directory")
+    store.forget_queues("T")
+    stores.append(store, record(1, topic="U"))
+    assert store.flush_queues(True) == before
+    with pytest.raises(StoreError, match="consumequeue/T: Not a directory"):
+        store.delete_forgotten()
+    assert len(entries_in(tmp_path / "consumequeue" / "U" / "0")) == 2
+    directory.unlink()
+    assert store.flush_queues(True)[0] == store.max_position
+    store.close()
+
+
 def test_flushing_while_others_append_and_read(tmp_path: Path) -> None:
     store = stores.fresh(tmp_path, log_file_size=1 << 16, queue_file_size=20 * 50)
     failures: list[Exception] = []

@@ -126,8 +126,15 @@ async def test_a_write_without_room_needs_it_on_one_disk_only(tmp_path: Path, di
         assert store.refusal is None
         fill(store, 2)
         assert (numbers(tmp_path, "a"), numbers(tmp_path, "b")) == ([], [0, 1])
-        disks.used["store"] = 999
-        store.disk.ran_out("can't write Q: No space left on device", 2 << 20)
+        disks.used |= {"b": 1000, "store": 999}
+        store.disk.ran_out("can't allocate F: No space left on device", 4 << 20)
+        store.disk.look()
+        assert store.refusal is not None
+        disks.used["b"] = 990
+        store.disk.look()
+        assert store.refusal is None, "the root's disk needs no room for a log file"
+        disks.used["store"] = 1000
+        store.disk.ran_out("can't write Q: No space left on device")
         store.disk.look()
         assert store.refusal is not None, "queues have no other disk"
 
@@ -148,6 +155,7 @@ async def test_read_only_directories_are_a_part_of_the_log(tmp_path: Path, disks
     async with opened(tmp_path, "a") as (store, _):
         fill(store, 2)
     disks.used["b"] = 950
+    (tmp_path / "b").mkdir()
     read_only = {"readOnlyCommitLogStorePaths": f"{tmp_path}/a/"}
     async with opened(tmp_path, "a", "b", **read_only) as (store, retention):
         assert store.bounds("T", 0) == (0, 5)
@@ -163,6 +171,19 @@ async def test_read_only_directories_are_a_part_of_the_log(tmp_path: Path, disks
     with pytest.raises(ConfigError, match=r"/a/ isn't there, and readOnlyCommitLogStorePaths says"):
         async with opened(tmp_path, "a", "b", **read_only):
             pass
+
+
+async def test_a_directory_that_was_not_mounted_is_not_made_anew(tmp_path: Path, disks: Disks) -> None:
+    async with opened(tmp_path, "a", "b") as (store, _):
+        fill(store, 4)
+    (tmp_path / "b").rename(tmp_path / "unmounted")
+    with pytest.raises(ConfigError, match=r"/b isn't there, and .*/a holds a part of the log: mount it"):
+        async with opened(tmp_path, "a", "b"):
+            pass
+    assert not (tmp_path / "b").exists()
+    (tmp_path / "unmounted").rename(tmp_path / "b")
+    async with opened(tmp_path, "a", "b") as (store, _):
+        assert store.bounds("T", 0) == (0, 13)
 
 
 async def test_the_next_file_is_made_ahead_where_it_will_be(tmp_path: Path, disks: Disks) -> None:

@@ -316,7 +316,7 @@ def test_batch_queues_are_left_alone(tmp_path: Path) -> None:
     ids=["lost", "of another record", "of none"],
 )
 def test_entries_of_light_queues_are_checked(tmp_path: Path, at: int, data: bytes, kind: str) -> None:
-    store = opened(tmp_path, log_file_size=LOG, queue_file_size=QUEUE, light_queues=True)
+    store = opened(tmp_path, log_file_size=LOG, queue_file_size=QUEUE, light_queues_max=1000)
     store.recover(0, True)
     for number in range(4):
         properties = b"INNER_MULTI_DISPATCH\x01%LMQ%a,%LMQ%b\x02"

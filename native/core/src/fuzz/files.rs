@@ -61,7 +61,7 @@ impl Scratch {
             trace_on: true,
             cluster: "C".to_owned(),
             append_crc_property: false,
-            light_queues: false,
+            light_queues_max: 0,
         }
     }
 }
