@@ -29,8 +29,6 @@ pub struct CommitLog {
     prepared: Option<Arc<MappedFile>>,
     /// Another thread is making the file at this position in this directory, where it has to stay.
     preparing: Option<(u64, PathBuf)>,
-    /// See `set_large_pages`.
-    large_pages: bool,
     max: u64,
     flushed: u64,
     flush_failure: Option<String>,
@@ -50,7 +48,6 @@ impl CommitLog {
             files: VecDeque::new(),
             prepared: None,
             preparing: None,
-            large_pages: false,
             max: 0,
             flushed: 0,
             flush_failure: None,
@@ -117,12 +114,6 @@ impl CommitLog {
         Ok(position)
     }
 
-    /// Keep what is written from now on in pages of 2 MiB, or in what the kernel likes.
-    pub fn set_large_pages(&mut self, large: bool) {
-        self.large_pages = large;
-        self.files.back().into_iter().for_each(|file| file.set_large_pages(large));
-    }
-
     fn has_room(&self, size: usize) -> bool {
         self.files.back().is_some_and(|file| size + BLANK_SIZE <= file.size() - file.written())
     }
@@ -152,7 +143,6 @@ impl CommitLog {
                 }
             }
         };
-        next.set_large_pages(self.large_pages);
         if let Some(last) = self.files.back() {
             let rest = last.size() - last.written();
             // SAFETY: as in `append`; the slice is gone before `publish`.

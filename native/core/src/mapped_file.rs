@@ -33,7 +33,6 @@ pub struct MappedFile {
     written: AtomicUsize,
     /// What the kernel was told last; it begins with true.
     read_ahead: AtomicBool,
-    large_pages: AtomicBool,
     warm: AtomicBool,
     locked: AtomicBool,
 }
@@ -61,8 +60,8 @@ impl MappedFile {
         let map = MmapOptions::new().map_raw(&file).at("map", &path)?;
         debug_assert!(written <= map.len());
         let (read_ahead, written) = (AtomicBool::new(true), AtomicUsize::new(written));
-        let (large_pages, warm, locked) = Default::default();
-        Ok(Self { base, path, map, written, read_ahead, large_pages, warm, locked })
+        let (warm, locked) = Default::default();
+        Ok(Self { base, path, map, written, read_ahead, warm, locked })
     }
 
     pub fn size(&self) -> usize {
@@ -125,13 +124,6 @@ impl MappedFile {
     pub fn advise(&self, read_ahead: bool) {
         if self.read_ahead.swap(read_ahead, Ordering::Relaxed) != read_ahead {
             let _ = self.map.advise(if read_ahead { Advice::Normal } else { Advice::Random });
-        }
-    }
-
-    /// Have what is brought into memory from now on in pages of 2 MiB, where the kernel knows such for files. A hint as well.
-    pub fn set_large_pages(&self, large: bool) {
-        if self.large_pages.swap(large, Ordering::Relaxed) != large {
-            let _ = self.map.advise(if large { Advice::HugePage } else { Advice::NoHugePage });
         }
     }
 

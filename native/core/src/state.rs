@@ -29,8 +29,6 @@ use crate::{
     unique_key::UniqueKeys,
 };
 
-/// Bytes of log between two calls of `tend_files` from which on it pays to write in pages of 2 MiB (ADR 9).
-const LARGE_PAGES_FROM: u64 = 128 << 20;
 /// Queues whose entries are written between two looks at the state.
 const JOBS_MAX: usize = 32;
 
@@ -82,8 +80,6 @@ pub struct State {
     /// Entries of the batch appended last.
     pub batch: Vec<Entry>,
     pub recent_keys: RecentKeys,
-    /// Where the log ended at the last `tend_files`.
-    tended: u64,
     /// Position and store timestamp up to which `flush_queues` has last written everything.
     boundary: (u64, i64),
 }
@@ -325,7 +321,6 @@ impl Shared {
             forced_until: 0,
             batch: Vec::new(),
             recent_keys: RecentKeys::default(),
-            tended: 0,
             boundary: (0, 0),
         };
         let (flush_signal, recovery, flushing, queue_io) = Default::default();
@@ -411,7 +406,6 @@ impl Shared {
         let recovered = recover::recover(&self.config, start, crc, &self.recovery)?;
         let mut state = self.state();
         state.log.adopt(recovered.files, recovered.flushed, recovered.end);
-        state.tended = recovered.end;
         state.boundary = (recovered.flushed, 0);
         let known = std::mem::replace(&mut state.queues, recovered.queues);
         state.queues.inherit(known);
@@ -548,17 +542,11 @@ impl Shared {
         made
     }
 
-    /// Tell the kernel how files are used, which depends on how much was written since the last time, too: all are read ahead or not, and those that are yet to be written not if `sparing`
+    /// Tell the kernel how files are used: all are read ahead or not, and those that are yet to be written not if `sparing`
     /// says so; the one written now and the next one are locked in memory if `lock` says so, the others not any more; the
     /// next one is brought into memory if `warm` says so.
     pub fn tend_files(&self, read_ahead: bool, sparing: bool, warm: bool, lock: bool) -> Result<()> {
-        let (mut files, next) = {
-            let mut state = self.state();
-            let end = state.log.max();
-            let has_grown = end - std::mem::replace(&mut state.tended, end) >= LARGE_PAGES_FROM;
-            state.log.set_large_pages(has_grown && read_ahead && !sparing);
-            state.log.maps()
-        };
+        let (mut files, next) = self.state().log.maps();
         let current = files.pop();
         for file in &files {
             file.advise(read_ahead);

@@ -439,33 +439,6 @@ def test_the_kernel_is_told_whether_to_read_ahead(tmp_path: Path) -> None:
     store.close()
 
 
-@pytest.mark.skipif(
-    not Path("/sys/kernel/mm/transparent_hugepage").exists(), reason="needs a kernel with transparent huge pages"
-)
-def test_a_log_that_grows_fast_lies_in_large_pages(tmp_path: Path) -> None:
-    """ADR 9: `hg` is madvise(HUGEPAGE), `nh` its end. Not where few messages come, or they are forced at once."""
-    size = 96 << 20
-    store = stores.fresh(tmp_path, log_file_size=size)
-    files = [tmp_path / "commitlog" / f"{number * size:020}" for number in range(4)]
-
-    def grow(bodies: int) -> None:
-        for _ in range(bodies):
-            stores.append(store, record(0, body=bytes(16 << 20)))
-
-    grow(9)  # five fit into a file
-    assert not vm_flags(files[1]) & {"hg", "nh"}
-    store.tend_files(True, False, False, False)
-    assert "hg" in vm_flags(files[1])
-    grow(9)
-    assert all("hg" in vm_flags(file) for file in files[2:])
-    store.tend_files(True, True, False, False)
-    assert "nh" in vm_flags(files[3]), "sync flush"
-    grow(1)
-    store.tend_files(True, False, False, False)
-    assert "nh" in vm_flags(files[3])
-    store.close()
-
-
 def test_a_file_may_be_deleted_under_a_reader(tmp_path: Path) -> None:
     """Rows 1.2 and 4.2: nothing pins a file, and what was read of it stays as it was."""
     store = stores.fresh(tmp_path, log_file_size=1 << 16)
