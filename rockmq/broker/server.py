@@ -17,6 +17,7 @@ from rockmq.base.errors import ConfigError
 from rockmq.base.tasks import Tasks
 from rockmq.broker import durability
 from rockmq.broker.clients import ClientTables, ConsumerGroup
+from rockmq.broker.drafts import DraftWriter
 from rockmq.broker.durability import DurabilityGate
 from rockmq.broker.groups import GroupTable
 from rockmq.broker.handlers.admin import AdminHandlers
@@ -138,11 +139,13 @@ class Broker:
         topics.create_system_topics()
         topics.attach(store)
 
+        writer = DraftWriter(store, gate, [])
+
         self._gate = gate
         self._groups = groups
         self._dispatch = Dispatcher(
             routes(
-                SendHandler(options, topics, groups, store, gate),
+                SendHandler(options, topics, groups, store, gate, writer),
                 PullHandler(options, clock, topics, groups, clients, offsets, store, gate, long_polling, runtime.got),
                 OffsetHandlers(offsets, topics, groups, store),
                 QueryHandlers(options, store),

@@ -5,9 +5,10 @@ chosen, retry topics, special properties, and everything that is wrong, which ge
 """
 
 import random
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable
 
 from rockmq.base.errors import ProtocolError
+from rockmq.broker.drafts import Draft, DraftWriter
 from rockmq.broker.durability import TIMEOUT_REMARK, DurabilityGate
 from rockmq.broker.groups import GroupTable
 from rockmq.broker.replies import after
@@ -48,11 +49,13 @@ class SendHandler:
         groups: GroupTable,
         store: MessageStore,
         gate: DurabilityGate,
+        writer: DraftWriter,
     ) -> None:
         self._options = options
         self._topics = topic_table
         self._groups = groups
         self._store = store
+        self._writer = writer
         self._gate = gate
         self._unique_ids = ids.UniqueIds(store.store_host[:-4])
         self._extra = {
@@ -149,14 +152,13 @@ class SendHandler:
         if light_queues:
             found.pop(properties.INNER_MULTI_QUEUE_OFFSET, None)
         unique_key = found.setdefault(properties.UNIQ_KEY, self._unique_ids.make())
-        put = self._put(header, request, connection, queue_id, sys_flag, found, light_queues)
-        if put.watched:
-            for name in light_queues:
-                self._gate.wake_when_durable(name, 0, put.end)
+        draft = self._draft(header, request, connection, queue_id, sys_flag, found)
+        draft.light_queues = light_queues
+        put = self._writer.put(draft)
         msg_id = ids.offset_id(self._store.store_host, put.position)
-        return self._stored(request, header.topic, queue_id, put, msg_id, unique_key)
+        return self._stored(request, queue_id, put, msg_id, unique_key)
 
-    def _put(
+    def _draft(
         self,
         header: SendMessage,
         request: Command,
@@ -164,26 +166,24 @@ class SendHandler:
         queue_id: int,
         sys_flag: int,
         found: dict[str, str],
-        light_queues: Sequence[str] = (),
-    ) -> Put:
-        """Store one record with these properties, less what isn't for a client to say and with what the broker says."""
+    ) -> Draft:
+        """What a client sent, with the properties `found` less what clients may not say and with what the broker says."""
         self._refuse_special(found, sys_flag)
         for key in list(found):
             if key in (properties.POP_CK, properties.CRC32) or key.startswith(properties.TRANSIENT_PREFIX):
                 del found[key]
         found |= self._extra
         found[properties.CLUSTER] = self._options.identity.broker_cluster_name
-        return self._store.append(
-            header.topic,
-            queue_id,
-            request.body,
-            properties.encode(found),
+        return Draft(
+            topic=header.topic,
+            queue_id=queue_id,
+            body=request.body,
+            properties=found,
             born_host=connection.peer_host,
             born_timestamp=header.born_timestamp,
             flag=header.flag,
             sys_flag=sys_flag,
             reconsume_times=header.reconsume_times or 0,
-            light_queues=light_queues,
         )
 
     def _refuse_special(self, found: dict[str, str], sys_flag: int) -> None:
@@ -234,8 +234,10 @@ class SendHandler:
             sys_flag=sys_flag,
             reconsume_times=header.reconsume_times or 0,
         )
+        if put.watched:
+            self._gate.wake_when_durable(header.topic, queue_id, put.end)
         msg_ids = ",".join(ids.offset_id(self._store.store_host, position) for position in positions)
-        return self._stored(request, header.topic, queue_id, put, msg_ids, found.get(properties.UNIQ_KEY))
+        return self._stored(request, queue_id, put, msg_ids, found.get(properties.UNIQ_KEY))
 
     def _append_inner_batch(
         self,
@@ -256,14 +258,13 @@ class SendHandler:
         found.pop(properties.INNER_BASE, None)
         found[properties.INNER_NUM] = str(count)
         sys_flag |= MessageFlag.NEED_UNWRAP | MessageFlag.INNER_BATCH
-        put = self._put(header, request, connection, queue_id, sys_flag, found)
+        put = self._writer.put(self._draft(header, request, connection, queue_id, sys_flag, found))
         msg_id, key = ids.offset_id(self._store.store_host, put.position), found[properties.UNIQ_KEY]
-        return self._stored(request, header.topic, queue_id, put, msg_id, key, batch_unique_key=key)
+        return self._stored(request, queue_id, put, msg_id, key, batch_unique_key=key)
 
     def _stored(
         self,
         request: Command,
-        topic: str,
         queue_id: int,
         put: Put,
         msg_id: str,
@@ -284,6 +285,4 @@ class SendHandler:
                 return codec.reply(request, header=header, extra=self._extra)
             return codec.reply(request, ResponseCode.FLUSH_DISK_TIMEOUT, TIMEOUT_REMARK, header, extra=self._extra)
 
-        if put.watched:
-            self._gate.wake_when_durable(topic, queue_id, put.end)
         return after(self._gate, put.end, answer)
