@@ -498,7 +498,7 @@ class Transport:
         """End without writing what waits."""
     @property
     def traffic(self) -> int:
-        """Grows with every read and write."""
+        """Bytes that were read, and one for each write."""
 
 @final
 class Flusher:

@@ -3,6 +3,7 @@
 from datetime import datetime, timedelta
 
 from rockmq.base.clock import Clock
+from rockmq.broker.clients import ClientTables
 from rockmq.broker.long_polling import LongPolling
 from rockmq.broker.stats import Rate
 from rockmq.protocol import codec
@@ -12,14 +13,18 @@ from rockmq.store.message_store import MessageStore
 VERSION_DESCRIPTION = "V5_3_3"
 """Tools show this as the broker's version; it is the protocol's, ours stands in `rockmqVersion`."""
 
+UNEQUAL_MAX = 100
+"""Groups with unequal subscriptions that are named; all are counted."""
+
 
 class RuntimeInfo:
     """Counts what the broker does, and tells it. `sample` is called every `stats.SAMPLE_SECONDS`."""
 
-    def __init__(self, clock: Clock, store: MessageStore, long_polling: LongPolling) -> None:
+    def __init__(self, clock: Clock, store: MessageStore, long_polling: LongPolling, clients: ClientTables) -> None:
         self._clock = clock
         self._store = store
         self._long_polling = long_polling
+        self._clients = clients
         self._started = clock.now_ms()
         self.put = Rate(clock)
         self.got = Rate(clock)
@@ -100,6 +105,10 @@ class RuntimeInfo:
                 "scrubFaults": store.scrub.faults,
                 "scrubLastRound": store.scrub.last_round,
             }
+        unequal = self._clients.unequal_groups
+        table["unequalSubscriptionGroups"] = len(unequal)
+        if unequal:
+            table["unequalSubscriptions"] = ",".join(unequal[:UNEQUAL_MAX])
         if store.refusal is not None:
             table["refusesMessagesBecause"] = store.refusal
         # Requests don't queue here: each is carried out when it is read. Tools want the figures all the same.

@@ -21,15 +21,24 @@ from rockmq.broker.drafts import DraftWriter
 from rockmq.broker.durability import DurabilityGate
 from rockmq.broker.groups import GroupTable
 from rockmq.broker.handlers.admin import AdminHandlers
+from rockmq.broker.handlers.assignment import AssignmentHandlers
 from rockmq.broker.handlers.clients import ClientHandlers, notify_members
 from rockmq.broker.handlers.offsets import OffsetHandlers
+from rockmq.broker.handlers.pop import PopHandlers
 from rockmq.broker.handlers.pull import PullHandler
 from rockmq.broker.handlers.query import QueryHandlers
+from rockmq.broker.handlers.relay import RelayHandlers
+from rockmq.broker.handlers.reply import ReplyHandler
 from rockmq.broker.handlers.send import SendHandler
 from rockmq.broker.long_polling import SWEEP_SECONDS, LongPolling
 from rockmq.broker.offsets import ConsumerOffsets
+from rockmq.broker.pop import SWEEP_SECONDS as POP_SWEEP_SECONDS
+from rockmq.broker.pop import Pops
 from rockmq.broker.queue_locks import QueueLocks
+from rockmq.broker.quotas import LOOK_SECONDS as QUOTA_LOOK_SECONDS
+from rockmq.broker.quotas import Quotas
 from rockmq.broker.registration import Registration
+from rockmq.broker.request_modes import RequestModes
 from rockmq.broker.routes import routes
 from rockmq.broker.runtime_info import RuntimeInfo
 from rockmq.broker.stats import SAMPLE_SECONDS
@@ -68,6 +77,11 @@ class Broker:
         self._closing = AsyncExitStack()
         self.address = ""
         """Where clients are told to come, `host:port`; known after `start`."""
+
+    @property
+    def request_codes(self) -> frozenset[int]:
+        """The requests it answers; known after `start`."""
+        return self._dispatch.codes
 
     async def start(self) -> None:
         """Serve. Raises ConfigError when the store can't be opened or a port is taken; nothing is left running then."""
@@ -121,7 +135,6 @@ class Broker:
             overdue=server.overdue,
         )
         gate.advance(store.core.flushed_position)  # the flusher only tells what is new
-        runtime = RuntimeInfo(clock, store, long_polling)
 
         topics = TopicTable(store.config_directory, options, clock)
         self._closing.push_async_callback(topics.close)
@@ -136,27 +149,49 @@ class Broker:
         self._closing.push_async_callback(offsets.close)
         clients = ClientTables(clock, options.consumers.channel_expired_timeout / 1000, self._consumers_changed)
         locks = QueueLocks(clock)
+        runtime = RuntimeInfo(clock, store, long_polling, clients)
         topics.create_system_topics()
         topics.attach(store)
 
         writer = DraftWriter(store, gate, [])
+        quotas = Quotas(topics, store, lambda: server.connections, options.network.client_send_quota, clock)
+        pops = Pops(
+            clock,
+            topics,
+            offsets,
+            store,
+            gate,
+            writer,
+            long_polling.wake,
+            in_flight_max=options.pop.pop_inflight_message_threshold,
+        )
+        modes = RequestModes(store.config_directory, options.pop)
+        self._closing.push_async_callback(modes.close)
+        remoting = RemotingClient(clock=clock)
+        self._closing.push_async_callback(remoting.close)
 
         self._gate = gate
         self._groups = groups
         self._dispatch = Dispatcher(
             routes(
-                SendHandler(options, topics, groups, store, gate, writer),
+                SendHandler(options, topics, groups, store, gate, writer, quotas),
                 PullHandler(options, clock, topics, groups, clients, offsets, store, gate, long_polling, runtime.got),
-                OffsetHandlers(offsets, topics, groups, store),
+                PopHandlers(options, clock, topics, groups, store, gate, long_polling, pops, runtime.got),
+                AssignmentHandlers(options, topics, groups, clients, modes, remoting, clock),
+                OffsetHandlers(options, offsets, topics, groups, clients, store, long_polling),
                 QueryHandlers(options, store),
                 ClientHandlers(clients, topics, groups, locks),
-                AdminHandlers(options, topics, offsets, store, long_polling, runtime),
+                ReplyHandler(options, clock, topics, clients, store, gate, writer),
+                RelayHandlers(options, clients, topics, groups, store),
+                AdminHandlers(options, topics, offsets, store, long_polling, pops, runtime),
             )
         )
         tasks = Tasks()
         self._closing.push_async_callback(tasks.close)
         tasks.every(durability.SWEEP_SECONDS, gate.sweep, "durability timeouts")
         tasks.every(SWEEP_SECONDS, long_polling.sweep, "long polling deadlines")
+        tasks.every(QUOTA_LOOK_SECONDS, quotas.look, "quotas")
+        tasks.every(POP_SWEEP_SECONDS, pops.sweep, "messages popped and not acknowledged")
         tasks.every(CLIENT_SWEEP_SECONDS, clients.expire, "client expiry")
         tasks.every(CLIENT_SWEEP_SECONDS, locks.expire, "queue lock expiry")
         tasks.every(SAMPLE_SECONDS, runtime.sample, "statistics")
@@ -164,8 +199,6 @@ class Broker:
 
         await server.start(store.core, replies_at_once=not store.is_sync)
         self._closing.push_async_callback(partial(self._stop_serving, server, long_polling, store, gate))
-        remoting = RemotingClient(clock=clock)
-        self._closing.push_async_callback(remoting.close)
         registration = Registration(options, self.address, topics, remoting)
         self._closing.push_async_callback(registration.close)
         await registration.start()

@@ -66,6 +66,8 @@ class TopicTable:
         """Topics that were never on disk."""
         self._replay()
         self._store: MessageStore | None = None
+        self.closed: set[str] = set()
+        """Topics that take no messages for now."""
         self.on_change: list[Callable[[str], None]] = []
 
     def _replay(self) -> None:
@@ -106,7 +108,7 @@ class TopicTable:
             identity.broker_name: (1, Permission.INHERIT | (both if wanted.broker_topic_enable else 0)),
             topics.OFFSET_MOVED: (1, both),
             topics.SCHEDULE: (18, both),
-            f"{identity.broker_cluster_name}_REPLY_TOPIC": (1, both),
+            topics.reply_topic(identity.broker_cluster_name): (1, both),
             topics.TRANSACTION_HALF: (1, both),
             topics.TRANSACTION_OP: (1, both),
         }
@@ -141,6 +143,8 @@ class TopicTable:
     def is_ordinary(self, config: TopicConfig) -> bool:
         """Whether a plain message to this topic needs no decision."""
         name = config.topic_name
+        if name in self.closed:
+            return False
         broker_writable = self._options.topics.broker_permission & Permission.WRITE
         return bool(
             config.perm & Permission.WRITE
@@ -151,6 +155,16 @@ class TopicTable:
             and not config.has_batch_queues
             and topics.topic_fault(name) is None
         )
+
+    def set_closed(self, name: str, closed: bool) -> None:
+        """Have a topic take no messages, or take them again."""
+        if closed:
+            self.closed.add(name)
+        else:
+            self.closed.discard(name)
+        config = self._topics.get(name)
+        if config is not None and not config.has_batch_queues:
+            self._tell_store(config)
 
     def is_new(self, name: str) -> bool:
         """Whether a topic isn't on disk yet; `put` as it is says when it will be."""

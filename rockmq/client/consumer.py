@@ -18,7 +18,7 @@ from types import TracebackType
 from rockmq.base.errors import ClientClosed, ClientError, RockMQError
 from rockmq.base.tasks import Tasks
 from rockmq.client import running_info
-from rockmq.client.delivery import ConsumedMessage, Inbox, State, consumed
+from rockmq.client.delivery import ConsumedMessage, Handed, Inbox, State, consumed
 from rockmq.client.instance import Instance
 from rockmq.client.offsets import FromWhere, Offsets
 from rockmq.client.process_queue import Cache, ProcessQueue
@@ -318,6 +318,15 @@ class Consumer:
 
     def members_changed(self) -> None:
         self._rebalancer.wake()
+
+    def status(self, topic: str) -> dict[MessageQueue, int]:
+        return self._positions([each for queue, each in self._rebalancer.queues.items() if queue.topic == topic])
+
+    async def consume_directly(self, message: StoredMessage) -> str:
+        handed = Handed(self._inbox)
+        queue = MessageQueue(message.topic, message.broker_name, message.queue_id)
+        self._inbox.put([consumed(message, ProcessQueue(queue, message.queue_offset), handed)])
+        return await handed.result
 
     def reconnected(self) -> None:
         self._rebalancer.hold()

@@ -20,15 +20,18 @@ from rockmq.base.tasks import Tasks
 from rockmq.client.channel import Channel
 from rockmq.client.in_flight import InFlight
 from rockmq.client.namesrv import NameServers
+from rockmq.client.requests import Requests
 from rockmq.client.routes import Routes
 from rockmq.protocol import codec, json
-from rockmq.protocol.bodies.client import ConsumerData, HeartbeatData, ProducerData
+from rockmq.protocol.bodies.client import ConsumerData, DirectResult, HeartbeatData, ProducerData
+from rockmq.protocol.bodies.common import MessageQueue
 from rockmq.protocol.codec import Command, Serializer
 from rockmq.protocol.codes import RequestCode, ResponseCode
 from rockmq.protocol.header import Header
-from rockmq.protocol.headers.admin import GetConsumerRunningInfo
+from rockmq.protocol.headers.admin import ConsumeDirectly, GetConsumerRunningInfo, GetConsumerStatus
 from rockmq.protocol.headers.client import HeartBeat, NotifyConsumerIdsChanged, UnregisterClient
 from rockmq.protocol.ids import UniqueIds
+from rockmq.protocol.message import StoredMessage, decode_stored
 from rockmq.remoting.client import CONNECT_TIMEOUT, RemotingClient
 from rockmq.remoting.connection import Connection
 from rockmq.remoting.dispatch import Refusal
@@ -53,6 +56,12 @@ class Member(Protocol):
     def reconnected(self) -> None:
         """A broker that was lost is there again."""
 
+    def status(self, topic: str) -> dict[MessageQueue, int]:
+        """Where it is in the queues of a topic that are its own."""
+
+    async def consume_directly(self, message: StoredMessage) -> str:
+        """Have the application work on a message now; the name of what it made of it."""
+
     def running_info(self) -> bytes:
         """What an administrator sees (ConsumerRunningInfo.java)."""
 
@@ -75,10 +84,14 @@ class Instance:
         self.client_id = f"{self.ip}@{os.getpid()}#{time.monotonic_ns()}"
         self.unique_ids = UniqueIds(address.to_bytes(self.ip, 0)[:-4])
         self.tasks = Tasks()
+        self.requests = Requests(clock)
         self.remoting = RemotingClient(
             {
                 RequestCode.NOTIFY_CONSUMER_IDS_CHANGED: self._members_changed,
                 RequestCode.GET_CONSUMER_RUNNING_INFO: self._running_info,
+                RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT: self._status,
+                RequestCode.CONSUME_MESSAGE_DIRECTLY: self._consume_directly,
+                RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT: self.requests.received,
             },
             clock,
         )
@@ -269,7 +282,23 @@ class Instance:
             consumer.members_changed()
 
     def _running_info(self, header: GetConsumerRunningInfo, request: Command, connection: Connection) -> Command:
-        consumer = self._consumers.get(header.consumer_group)
+        return codec.reply(request, body=self._consumer(header.consumer_group).running_info())
+
+    def _status(self, header: GetConsumerStatus, request: Command, connection: Connection) -> Command:
+        found = self._consumer(header.group).status(header.topic)
+        table = json.object_map({queue.key(): offset for queue, offset in found.items()})
+        return codec.reply(request, body=b'{"messageQueueTable":' + table + b"}")
+
+    async def _consume_directly(self, header: ConsumeDirectly, request: Command, connection: Connection) -> Command:
+        consumer = self._consumer(header.consumer_group)
+        (message,) = decode_stored(request.body, header.broker_name or "")
+        started = self.clock.monotonic()
+        result = await consumer.consume_directly(message)
+        spent = round((self.clock.monotonic() - started) * 1000)
+        return codec.reply(request, body=json.encode(DirectResult(consume_result=result, spent_time_mills=spent)))
+
+    def _consumer(self, group: str) -> Member:
+        consumer = self._consumers.get(group)
         if consumer is None:
-            raise Refusal(ResponseCode.SYSTEM_ERROR, f"the consumer group <{header.consumer_group}> isn't at this client")
-        return codec.reply(request, body=consumer.running_info())
+            raise Refusal(ResponseCode.SYSTEM_ERROR, f"the consumer group <{group}> isn't at this client")
+        return consumer

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 from types import TracebackType
 
 from rockmq.base.errors import (
@@ -18,6 +19,7 @@ from rockmq.base.errors import (
 )
 from rockmq.client import batching, queues
 from rockmq.client.batching import Part
+from rockmq.client.delivery import ConsumedMessage
 from rockmq.client.instance import Instance
 from rockmq.client.queues import Choice, RoundRobin, Selector
 from rockmq.client.sending import WIRE, Sender, Sending, SendReceipt
@@ -28,7 +30,7 @@ from rockmq.protocol.codes import RequestCode
 from rockmq.protocol.compression import Compression, compress
 from rockmq.protocol.header import encode
 from rockmq.protocol.headers.send import SendMessageV2
-from rockmq.protocol.message import Message, encode_batch
+from rockmq.protocol.message import Message, StoredMessage, encode_batch
 
 log = logging.getLogger(__name__)
 
@@ -36,6 +38,8 @@ MESSAGE_SIZE_MAX = 4 * 1024 * 1024
 COMPRESS_FROM = 4096
 COMPRESSION_LEVEL = 5
 TEMPLATE_QUEUES = 4
+REPLY = "reply"
+"""The message type of a reply, which brokers push to who asked."""
 _REFUSED_IN_BATCH = (names.DELAY, names.TIMER_DELAY_SEC, names.TIMER_DELAY_MS, names.TIMER_DELIVER_MS)
 _SYS_FLAG, _BORN, _FLAG, _PROPERTIES = (WIRE[name] for name in ("sys_flag", "born_timestamp", "flag", "properties"))
 _RECONSUME_TIMES, _MAX_RECONSUME_TIMES, _BATCH = WIRE["reconsume_times"], WIRE["max_reconsume_times"], WIRE["batch"]
@@ -192,6 +196,45 @@ class Producer:
         except TimeoutError:
             raise RequestTimeout(f"a one-way send to {message.topic!r} couldn't leave in time") from None
 
+    async def request(
+        self,
+        message: Message,
+        *,
+        key: str | None = None,
+        queue: MessageQueue | None = None,
+        selector: Selector | None = None,
+        timeout: float | None = None,
+    ) -> Message:
+        """Send a message that asks for a reply, and wait for the reply; `timeout` is for both.
+
+        Raises RequestTimeout when none comes in time, and what `send` raises.
+        """
+        seconds = self._timeout if timeout is None else timeout
+        with self._instance.requests.expect() as (correlation_id, reply):
+            asking = {
+                names.CORRELATION_ID: correlation_id,
+                names.REPLY_TO_CLIENT: self._instance.client_id,
+                names.TTL: str(round(seconds * 1000)),
+            }
+            asked = replace(message, properties=message.properties | asking)
+            try:
+                async with asyncio.timeout(seconds):
+                    await self.send(asked, key=key, queue=queue, selector=selector, timeout=seconds)
+                    return await reply
+            except TimeoutError:
+                raise RequestTimeout(f"no reply to a request in {message.topic!r} within {seconds:.2g} s") from None
+
+    async def reply(self, to: ConsumedMessage | StoredMessage, body: bytes, *, timeout: float | None = None) -> SendReceipt:
+        """Answer a message that was sent as a request (MessageUtil.createReplyMessage). Raises InvalidMessage when it wasn't,
+        and ResponseError when who asked isn't there any more."""
+        asked = to.properties
+        missing = [name for name in (names.CLUSTER, names.CORRELATION_ID, names.REPLY_TO_CLIENT) if name not in asked]
+        if missing:
+            raise InvalidMessage(f"{to.msg_id} asks for no reply: it lacks {', '.join(missing)}")
+        carried = {name: asked[name] for name in (names.CORRELATION_ID, names.REPLY_TO_CLIENT, names.TTL) if name in asked}
+        message = Message(topics.reply_topic(asked[names.CLUSTER]), body, properties=carried | {names.MSG_TYPE: REPLY})
+        return await self.send(message, timeout=timeout)
+
     async def flush(self) -> None:
         """Wait until nothing that was sent before is still on its way."""
         if self._sender is not None:
@@ -278,8 +321,9 @@ class Producer:
         if message.flag:
             fields[_FLAG] = str(message.flag)
         fields[_PROPERTIES] = _text(carried).decode()
+        code = RequestCode.SEND_REPLY_MESSAGE_V2 if carried.get(names.MSG_TYPE) == REPLY else RequestCode.SEND_MESSAGE_V2
         return Sending(
-            sender, RequestCode.SEND_MESSAGE_V2, message.topic, fields, body, msg_id, choose,
+            sender, code, message.topic, fields, body, msg_id, choose,
             self._timeout if timeout is None else timeout, self._retries,
         )  # fmt: skip
 

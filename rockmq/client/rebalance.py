@@ -15,7 +15,7 @@ import random
 from collections.abc import Awaitable, Callable, Collection, Mapping
 
 from rockmq.base.errors import RemotingError, RockMQError, RouteNotFound
-from rockmq.client import allocate
+from rockmq.protocol import allocate
 from rockmq.client.instance import Instance
 from rockmq.client.offsets import Offsets
 from rockmq.client.process_queue import ProcessQueue

@@ -85,6 +85,10 @@ class Network(Options, frozen=True, kw_only=True):
         int, Key("A connection silent for so long is closed.", unit="seconds", ge=1, le=INT_MAX)
     ] = 120
     server_socket_backlog: Annotated[int, Key("Connections waiting to be accepted.", ge=1, le=65535)] = 1024
+    # Beyond Apache.
+    client_send_quota: Annotated[
+        int, Key("What a connection may send a second; over it nothing is read from it. 0: no bound.", unit="bytes", ge=0)
+    ] = 0
     connections_max: Annotated[int, Key("Open connections; over it new ones are refused.", ge=1, le=INT_MAX)] = 50_000
 
 
@@ -111,6 +115,7 @@ class Topics(Options, frozen=True, kw_only=True):
     broker_topic_enable: Annotated[bool, Key("Make the topic named like the broker usable.")] = True
     trace_topic_enable: Annotated[bool, Key("Create the trace topic.")] = False
     msg_trace_topic_name: Annotated[str, Key("Name of the trace topic.")] = "RMQ_SYS_TRACE_TOPIC"
+    store_reply_message_enable: Annotated[bool, Key("Store replies to requests too, in the reply topic.")] = True
 
 
 class Consumers(Options, frozen=True, kw_only=True):
@@ -131,6 +136,31 @@ class Consumers(Options, frozen=True, kw_only=True):
     max_transfer_bytes_on_message_in_memory: Annotated[
         int, Key("Bytes in one pull when the client states none.", unit="bytes", ge=1, le=16_000_000)
     ] = 262_144
+
+
+class RequestModes(StrEnum):
+    """How clients that let the broker share out queues get their messages."""
+
+    PULL = "PULL"
+    POP = "POP"
+
+
+class Pop(Options, frozen=True, kw_only=True):
+    # In Apache's broker only if enablePopMessageThreshold says so; without a bound a consumer that acknowledges nothing
+    # takes the broker's memory.
+    pop_inflight_message_threshold: Annotated[
+        int, Key("Messages of a queue that a group may have popped and not acknowledged.", ge=1, le=1_000_000)
+    ] = 10_000
+    pop_from_retry_probability: Annotated[
+        int, Key("How often a pop looks for messages to be retried first.", unit="%", ge=0, le=100)
+    ] = 20
+    default_message_request_mode: Annotated[RequestModes, Key("How groups get messages that nobody set a mode for.")] = (
+        RequestModes.PULL
+    )
+    default_pop_share_queue_num: Annotated[
+        int, Key("Neighbours a client pops together with; below 1: all.", ge=-1, le=INT_MAX)
+    ] = -1
+    server_load_balancer_enable: Annotated[bool, Key("Share queues out among clients that ask for their share.")] = True
 
 
 class Store(Options, frozen=True, kw_only=True):
@@ -294,6 +324,7 @@ class BrokerOptions(Role, frozen=True, kw_only=True):
     registration: Registration = field(default_factory=Registration)
     topics: Topics = field(default_factory=Topics)
     consumers: Consumers = field(default_factory=Consumers)
+    pop: Pop = field(default_factory=Pop)
     store: Store = field(default_factory=Store)
     retention: Retention = field(default_factory=Retention)
 

@@ -87,7 +87,7 @@ _BROKER = """
     clientManagerThreadPoolQueueCapacity clientManageThreadPoolNums coldCtrStrategyEnable commercialBaseCount
     commercialSizePerMsg compatibleWithOldNameSrv configBlackList consumerFallbehindThreshold
     consumerManagerThreadPoolQueueCapacity consumerManageThreadPoolNums consumerOffsetUpdateVersionStep controllerAddr
-    controllerHeartBeatTimeoutMills defaultMessageRequestMode defaultPopShareQueueNum delayOffsetUpdateVersionStep
+    controllerHeartBeatTimeoutMills delayOffsetUpdateVersionStep
     disableConsumeIfConsumerReadSlowly enableBroadcastOffsetStore enableCalcFilterBitMap enableConnectionMetrics
     enableCreateSysGroup enableDetailStat enableFastChannelEventProcess enableLagAndDlqMetrics enableLiteEventMode
     enableLitePopLog enableLmqStats enableMessageStoreMetrics enableMixedMessageType enableNetWorkFlowControl
@@ -110,8 +110,8 @@ _BROKER = """
     metricsGrpcExporterTarget metricsInDelta metricsLabel metricsOtelCardinalityLimit metricsPromExporterHost
     metricsPromExporterPort minLiteTTl persistConsumerOffsetIncrementally popCkMaxBufferSize popCkOffsetMaxQueueSize
     popCkStayBufferTime popCkStayBufferTimeOut popConsumerFSServiceInit popConsumerKVServiceEnable
-    popConsumerKVServiceInit popConsumerKVServiceLog popFromRetryProbability popFromRetryProbabilityForPriority
-    popInflightMessageThreshold popLongPollingForceNotifyInterval popPollingMapExpireTimeSeconds popPollingMapSize
+    popConsumerKVServiceInit popConsumerKVServiceLog popFromRetryProbabilityForPriority
+    popLongPollingForceNotifyInterval popPollingMapExpireTimeSeconds popPollingMapSize
     popPollingSize popResponseReturnActualRetryTopic popReviveConcurrency popReviveMaxAttemptTimes
     popReviveMaxReturnSizePerRead popReviveSkipIfGroupAbsent printChannelGroups printChannelGroupsMinNum
     priorityOrderAsc processReplyMessageThreadPoolNums pullMessageThreadPoolNums pullThreadPoolQueueCapacity
@@ -119,8 +119,8 @@ _BROKER = """
     realTimeNotifyConsumerChange recallMessageEnable recoverConcurrently recoverThreadPoolNums rejectTransactionMessage
     replyThreadPoolQueueCapacity retrieveMessageFromPopRetryTopicV1 reviveAckWaitMs reviveInterval reviveMaxSlow
     reviveQueueNum reviveScanTime rocketmqHome sendHeartbeatTimeoutMillis sendMessageThreadPoolNums
-    sendThreadPoolQueueCapacity serverLoadBalancerEnable skipPreOnline skipWhenCKRePutReachMaxTimes slaveReadEnable
-    splitMetadataSize splitRegistrationSize startAcceptSendRequestTimeStamp storeReplyMessageEnable
+    sendThreadPoolQueueCapacity skipPreOnline skipWhenCKRePutReachMaxTimes slaveReadEnable
+    splitMetadataSize splitRegistrationSize startAcceptSendRequestTimeStamp
     subscriptionExpiredTimeout syncBrokerMemberGroupPeriod syncBrokerMetadataPeriod syncControllerMetadataPeriod
     transactionCheckInterval transactionCheckMax transactionCheckRocksdbCoreThreads transactionCheckRocksdbMaxThreads
     transactionCheckRocksdbQueueCapacity transactionMetricFlushInterval transactionOpBatchInterval

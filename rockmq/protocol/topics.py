@@ -77,6 +77,11 @@ def allows_light_queues(topic: str) -> bool:
     return not is_retry_or_dlq(topic) and not topic.startswith(SYSTEM_PREFIX) and topic != SCHEDULE
 
 
+def reply_topic(cluster: str) -> str:
+    """Where replies to requests go (MixAll.getReplyTopic)."""
+    return f"{cluster}_REPLY_TOPIC"
+
+
 def retry_topic(group: str) -> str:
     return RETRY_PREFIX + group
 

@@ -3,8 +3,10 @@
 from itertools import islice
 
 from rockmq.base.errors import ConfigError
+from rockmq.broker import quotas
 from rockmq.broker.long_polling import LongPolling
 from rockmq.broker.offsets import ConsumerOffsets
+from rockmq.broker.pop import Pops
 from rockmq.broker.runtime_info import RuntimeInfo
 from rockmq.broker.topics import QUEUES_MAX, TopicTable
 from rockmq.config.broker import BrokerOptions
@@ -30,13 +32,15 @@ from rockmq.store.message_store import MessageStore
 PAGE_MAX = 2000
 """Topics in one answer to a client that asks for pages (splitMetadataSize); older ones get all, if a frame holds them."""
 
+QUOTA_END = 10**9
 _ATTRIBUTES: dict[str, frozenset[str] | None] = {
     "message.type": frozenset({"UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED"}),
     "queue.type": frozenset({"SimpleCQ", "BatchCQ"}),
     "cleanup.policy": frozenset({"DELETE"}),
     "reserve.time": None,
+    quotas.ATTRIBUTE: None,
 }
-"""Attributes a topic may have, with the values that are built (TopicAttributes.java)."""
+"""Attributes a topic may have, with the values that are built (TopicAttributes.java), and our own."""
 
 
 class AdminHandlers:
@@ -47,6 +51,7 @@ class AdminHandlers:
         offsets: ConsumerOffsets,
         store: MessageStore,
         long_polling: LongPolling,
+        pops: Pops,
         runtime: RuntimeInfo,
     ) -> None:
         self._options = options
@@ -54,6 +59,7 @@ class AdminHandlers:
         self._offsets = offsets
         self._store = store
         self._long_polling = long_polling
+        self._pops = pops
         self._runtime = runtime
 
     async def create_topic(self, header: CreateTopic, request: Command, connection: Connection) -> Answer:
@@ -102,6 +108,7 @@ class AdminHandlers:
         # The queues go with what watches them: if the topic is made anew, nothing would wake whoever waits for this one.
         self._long_polling.answer_topic(header.topic)
         self._offsets.delete_topic(header.topic)
+        self._pops.forget_topic(header.topic)
         await self._store.delete_queues(header.topic)
         if saved is not None:
             await saved
@@ -178,6 +185,9 @@ def _changed_attributes(held: dict[str, str], changes: str) -> dict[str, str]:
         values = _ATTRIBUTES[key]
         if values is not None and value not in values:
             remark = f"{key}={value} is not built; values are {', '.join(sorted(values))}"
+            raise Refusal(ResponseCode.INVALID_PARAMETER, remark)
+        if key == quotas.ATTRIBUTE and not (value.isascii() and value.isdigit() and 0 < int(value) < QUOTA_END):
+            remark = f"{key}={value[:40]}: expected messages a second, 1 to {QUOTA_END - 1}"
             raise Refusal(ResponseCode.INVALID_PARAMETER, remark)
         attributes[key] = value
     return attributes

@@ -92,6 +92,9 @@ class PullHandler:
 
     def __call__(self, header: Pull, request: Command, connection: Connection) -> Answer:
         wanted = self._check(header)
+        moved = self._moved(wanted, request)
+        if moved is not None:
+            return moved
         if header.sys_flag & PullFlag.COMMIT_OFFSET:
             self._offsets.commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
         result = self._get(wanted, request)
@@ -102,6 +105,18 @@ class PullHandler:
         if may_wait and self._park(wanted, request, connection):
             return None
         return _not_found(wanted, request, result, code)
+
+    def _moved(self, wanted: _Wanted, request: Command) -> Command | None:
+        """The answer to a pull whose group is to go on elsewhere; None for all others."""
+        header = wanted.header
+        offset = self._offsets.take_reset(header.consumer_group, header.topic, header.queue_id)
+        if offset is None:
+            return None
+        low, high = self._store.bounds(header.topic, header.queue_id)
+        told = PullResponse(
+            suggest_which_broker_id=MASTER_ID, next_begin_offset=offset, min_offset=low, max_offset=high
+        )
+        return codec.reply(request, ResponseCode.PULL_OFFSET_MOVED, GetStatus.OFFSET_RESET.name, told)
 
     def _check(self, header: Pull) -> _Wanted:
         if not self._readable:
@@ -186,6 +201,10 @@ class PullHandler:
             if self._topics.get(header.topic) is None:
                 connection.answer(request, refused(request, _no_topic(header.topic)))
                 return True
+            moved = self._moved(wanted, request)
+            if moved is not None:
+                connection.answer(request, moved)
+                return True
             result = self._get(wanted, request)
             if result.messages:
                 connection.answer(request, self._found(result))
@@ -202,7 +221,7 @@ class PullHandler:
 
         wait = min(wait_ms / 1000, SUSPEND_SECONDS_MAX)
         parked = Parked(self._clock.monotonic() + wait, attempt, lambda: connection.lost)
-        if not self._long_polling.park(header.topic, header.queue_id, parked):
+        if not self._long_polling.park([(header.topic, header.queue_id)], parked):
             return False
         self._await_what_is_not_durable(wanted)
         return True

@@ -11,6 +11,7 @@ from rockmq.base.errors import ProtocolError
 from rockmq.broker.drafts import Draft, DraftWriter
 from rockmq.broker.durability import TIMEOUT_REMARK, DurabilityGate
 from rockmq.broker.groups import GroupTable
+from rockmq.broker.quotas import Quotas
 from rockmq.broker.replies import after
 from rockmq.broker.topics import TopicTable
 from rockmq.config.broker import BrokerOptions
@@ -50,12 +51,14 @@ class SendHandler:
         store: MessageStore,
         gate: DurabilityGate,
         writer: DraftWriter,
+        quotas: Quotas,
     ) -> None:
         self._options = options
         self._topics = topic_table
         self._groups = groups
         self._store = store
         self._writer = writer
+        self._quotas = quotas
         self._gate = gate
         self._unique_ids = ids.UniqueIds(store.store_host[:-4])
         self._extra = {
@@ -72,6 +75,9 @@ class SendHandler:
         refusal = self._store.refusal
         if refusal is not None:
             raise Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, refusal)
+        over = self._quotas.refusal(header.topic)
+        if over is not None:
+            raise Refusal(ResponseCode.FLOW_CONTROL, over)
         if not self._options.topics.broker_permission & Permission.WRITE:
             raise Refusal(ResponseCode.NO_PERMISSION, f"the broker {self._options.identity.broker_name} is not writable")
         config = self._topics.get(header.topic)

@@ -29,7 +29,6 @@ NOT_BUILT = [
     "consumerFilter",
     "consumerOrderInfo",
     "topicQueueMapping",
-    "messageRequestMode",
     "lmqConsumerOffset",
 ]
 """Documents of Apache's that nobody here reads or writes."""
