@@ -88,6 +88,8 @@ class Store:
     Opening reads names and sizes only; call `recover` before anything else. With `append_crc_property` each record gets a
     CRC of the whole of it as its last property. With `light_queues_max` there may be so many light queues, topics `%LMQ%…`
     with one queue each, that messages may be in too; without, recovery keeps those that are there and makes no others.
+    `delay_levels` are the milliseconds that each delay level means: entries of SCHEDULE_TOPIC_XXXX whose records say a level
+    (property DELAY) have the time they are due at as their tags code.
     """
 
     def __init__(
@@ -106,6 +108,7 @@ class Store:
         batch_queue_file_size: int = 13_800_000,
         light_queues_max: int = 0,
         read_only_log_directories: Sequence[str] = (),
+        delay_levels: Sequence[int] = (),
     ) -> None: ...
     def files(self) -> list[tuple[int, int]]:
         """(first position, store timestamp of its first record, or -1 when that isn't a valid record) of each log file.
@@ -210,6 +213,20 @@ class Store:
         """Append a client batch body: (positions, end position, first queue offset, watched). ValueError names a bad field.
 
         All or nothing: the batch goes into one file, and nothing is appended when a part of it is malformed.
+        """
+
+    def deliver(
+        self, level: int, offset: int, *, now: int, limit: int, count_max: int, bytes_max: int
+    ) -> tuple[int, int, int | None, list[tuple[str, int]], list[tuple[int, str]]]:
+        """Append once more, where they say they belong (REAL_TOPIC, REAL_QID), the messages of a delay level that are due.
+
+        They are found in queue `level - 1` of SCHEDULE_TOPIC_XXXX from `offset` on, as far as their records end at or below
+        `limit`; at most `count_max` entries are looked at, and about `bytes_max` of records appended. A message is due when
+        its entry says so, and at once if that is further off than the level means. Properties stay as they are.
+
+        (offset to go on with, end of the last record appended or 0, when to go on or None when nothing is left, watched
+        (topic, queue id) that got messages, (position, why) of messages that can't be delivered and are passed over.)
+        StoreError, as of `append`, when nothing could be done; what was done before an error counts. Releases the GIL.
         """
 
     # Durability
@@ -394,6 +411,7 @@ class Check:
     `index_layout` is (maxHashSlotNum, maxIndexNum), None to leave the index out. `min` is the log's first position. With
     `behind` the store's owner is at work: what leads there or further is of a time after the check began.
     Memory doesn't grow with the log, apart from a name and some numbers for each queue, and 4 bytes for each index slot.
+    `delay_levels` as for `Store`; a time that other levels would give is no fault.
     """
 
     def __init__(
@@ -407,6 +425,7 @@ class Check:
         index_layout: tuple[int, int] | None,
         min: int,
         behind: int | None,
+        delay_levels: Sequence[int] = (),
     ) -> None: ...
     def step(self, position: int, to: int) -> tuple[int, bool, int, list[Fault], int]:
         """Check the records of one log file from `position` on, until one ends at or behind `to`, and what leads to them:
@@ -423,8 +442,9 @@ class Check:
 class Rebuild:
     """Makes queues and index anew from a log, in directories of their own; the log and the old ones are only read.
 
-    Tags codes that the log doesn't tell (times of delivery, extension addresses) are taken over from `queues`. `name` is
-    the local time as yyyyMMddHHmmssSSS, for the first index file. Without `index_layout` no index is made.
+    Tags codes that the log doesn't tell (extension addresses, due times by other delay levels) are taken over from `queues`.
+    `name` is the local time as yyyyMMddHHmmssSSS, for the first index file. Without `index_layout` no index is made.
+    `delay_levels` as for `Store`.
     """
 
     def __init__(
@@ -438,6 +458,7 @@ class Rebuild:
         queue_file_size: int,
         index_layout: tuple[int, int] | None,
         name: str,
+        delay_levels: Sequence[int] = (),
     ) -> None: ...
     def step(self, position: int, to: int) -> tuple[int, bool, int, list[Fault], int]:
         """Put the records of one log file, as `Check.step` finds them. Releases the GIL."""

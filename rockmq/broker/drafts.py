@@ -34,11 +34,13 @@ class Draft:
         (found,) = codec.decode_records(record)
         _size, _crc, queue_id, flag, _queue_offset, _position, sys_flag, born_timestamp, born_host = found[:9]
         _stored, _store_host, reconsume_times, prepared, body, topic, text = found[9:]
+        told = properties.decode(text)
+        told.pop(properties.CRC32, None)  # it is of that record only
         return cls(
             topic=topic,
             queue_id=queue_id,
             body=body,
-            properties=properties.decode(text),
+            properties=told,
             born_host=born_host,
             born_timestamp=born_timestamp,
             flag=flag,

@@ -30,6 +30,7 @@ class LongPolling:
         self._parked_max = parked_max
         self._watch = watch
         self._queues: dict[tuple[str, int], list[Parked]] = {}
+        self._listeners: dict[tuple[str, int], Callable[[], None]] = {}
         self.count = 0
 
     def park(self, topic: str, queue_id: int, pull: Parked) -> bool:
@@ -41,8 +42,16 @@ class LongPolling:
         self.count += 1
         return True
 
+    def listen(self, topic: str, queue_id: int, arrived: Callable[[], None]) -> None:
+        """Call once, when the queue gets a message that may be read: for a service of ours, of which a queue has one."""
+        self._watch(topic, queue_id)
+        self._listeners[topic, queue_id] = arrived
+
     def wake(self, topic: str, queue_id: int) -> None:
         """The queue got messages that may be read."""
+        arrived = self._listeners.pop((topic, queue_id), None)
+        if arrived is not None:
+            arrived()
         self._retry((topic, queue_id), lambda pull: False)
 
     def sweep(self) -> None:

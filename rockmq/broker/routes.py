@@ -6,12 +6,14 @@ from rockmq.broker.handlers.offsets import OffsetHandlers
 from rockmq.broker.handlers.pull import PullHandler
 from rockmq.broker.handlers.query import QueryHandlers
 from rockmq.broker.handlers.send import SendHandler
+from rockmq.broker.handlers.send_back import SendBackHandler
 from rockmq.protocol.codes import RequestCode
 from rockmq.remoting.dispatch import Handler
 
 
 def routes(
     send: SendHandler,
+    send_back: SendBackHandler,
     pull: PullHandler,
     offsets: OffsetHandlers,
     query: QueryHandlers,
@@ -22,6 +24,7 @@ def routes(
         RequestCode.SEND_MESSAGE: send,
         RequestCode.SEND_MESSAGE_V2: send,
         RequestCode.SEND_BATCH_MESSAGE: send,
+        RequestCode.CONSUMER_SEND_MSG_BACK: send_back,
         RequestCode.PULL_MESSAGE: pull,
         RequestCode.LITE_PULL_MESSAGE: pull,
         RequestCode.QUERY_CONSUMER_OFFSET: offsets.query,
@@ -43,6 +46,7 @@ def routes(
         RequestCode.UPDATE_AND_CREATE_TOPIC: admin.create_topic,
         RequestCode.DELETE_TOPIC_IN_BROKER: admin.delete_topic,
         RequestCode.GET_ALL_TOPIC_CONFIG: admin.all_topics,
+        RequestCode.GET_ALL_DELAY_OFFSET: admin.all_delay_offsets,
         RequestCode.GET_TOPIC_CONFIG: admin.topic,
         RequestCode.GET_TOPIC_STATS_INFO: admin.topic_stats,
         RequestCode.GET_CONSUME_STATS: admin.consume_stats,

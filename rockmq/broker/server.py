@@ -17,6 +17,7 @@ from rockmq.base.errors import ConfigError
 from rockmq.base.tasks import Tasks
 from rockmq.broker import durability
 from rockmq.broker.clients import ClientTables, ConsumerGroup
+from rockmq.broker.delays import Delays
 from rockmq.broker.drafts import DraftWriter
 from rockmq.broker.durability import DurabilityGate
 from rockmq.broker.groups import GroupTable
@@ -26,6 +27,7 @@ from rockmq.broker.handlers.offsets import OffsetHandlers
 from rockmq.broker.handlers.pull import PullHandler
 from rockmq.broker.handlers.query import QueryHandlers
 from rockmq.broker.handlers.send import SendHandler
+from rockmq.broker.handlers.send_back import SendBackHandler
 from rockmq.broker.long_polling import SWEEP_SECONDS, LongPolling
 from rockmq.broker.offsets import ConsumerOffsets
 from rockmq.broker.queue_locks import QueueLocks
@@ -139,18 +141,21 @@ class Broker:
         topics.create_system_topics()
         topics.attach(store)
 
-        writer = DraftWriter(store, gate, [])
+        delays = Delays(options.store, store, gate, long_polling, clock)
+        self._closing.push_async_callback(delays.close)
+        writer = DraftWriter(store, gate, [delays.park])
 
         self._gate = gate
         self._groups = groups
         self._dispatch = Dispatcher(
             routes(
-                SendHandler(options, topics, groups, store, gate, writer),
+                SendHandler(options, topics, groups, store, gate, writer, locks),
+                SendBackHandler(options, topics, groups, store, gate, writer),
                 PullHandler(options, clock, topics, groups, clients, offsets, store, gate, long_polling, runtime.got),
                 OffsetHandlers(offsets, topics, groups, store),
                 QueryHandlers(options, store),
                 ClientHandlers(clients, topics, groups, locks),
-                AdminHandlers(options, topics, offsets, store, long_polling, runtime),
+                AdminHandlers(options, topics, offsets, store, long_polling, runtime, delays),
             )
         )
         tasks = Tasks()
@@ -161,6 +166,8 @@ class Broker:
         tasks.every(CLIENT_SWEEP_SECONDS, locks.expire, "queue lock expiry")
         tasks.every(SAMPLE_SECONDS, runtime.sample, "statistics")
         tasks.every(options.consumers.flush_consumer_offset_interval / 1000, offsets.flush, "consumer offsets")
+
+        delays.start()
 
         await server.start(store.core, replies_at_once=not store.is_sync)
         self._closing.push_async_callback(partial(self._stop_serving, server, long_polling, store, gate))

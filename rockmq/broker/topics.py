@@ -30,6 +30,8 @@ QUEUES_MAX = 65_536
 """Queues a topic may have: each costs memory in every route that names it."""
 
 
+UNIT_SUBSCRIPTION = 2
+"""The bit of topicSysFlag that says that units subscribe to it (TopicSysFlag.java)."""
 WHOLE_MAX = 1000
 """Topics up to which a change saves, and tells name servers, the whole table: some milliseconds."""
 
@@ -156,6 +158,9 @@ class TopicTable:
         """Whether a topic isn't on disk yet; `put` as it is says when it will be."""
         return name in self._new
 
+    def is_saved(self, name: str) -> bool:
+        return self.get(name) is not None and not self.is_new(name)
+
     def get(self, name: str) -> TopicConfig | None:
         if self._is_light(name):
             fault = topics.light_fault(name)
@@ -241,6 +246,22 @@ class TopicTable:
             perm=template.perm & ~Permission.INHERIT,
             topic_filter_type=template.topic_filter_type,
         )
+
+    def retry(self, group: str, queues: int, *, is_unit: bool = False) -> TopicConfig:
+        """The group's retry topic, or what it will be (TopicConfigManager.createTopicInSendMessageBackMethod)."""
+        name = topics.retry_topic(group)
+        return self.get(name) or TopicConfig(
+            topic_name=name, read_queue_nums=queues, write_queue_nums=queues, topic_sys_flag=UNIT_SUBSCRIPTION if is_unit else 0
+        )
+
+    def dead_letters(self, group: str) -> TopicConfig:
+        """The group's dead-letter topic, or what it will be."""
+        name = topics.dead_letter_topic(group)
+        return self.get(name) or TopicConfig(topic_name=name, read_queue_nums=1, write_queue_nums=1)
+
+    def saved(self, config: TopicConfig) -> "asyncio.Future[None] | None":
+        """Have a topic be there: None when it is on disk, else an awaitable that is done when it is."""
+        return None if self.is_saved(config.topic_name) else self.put(self.get(config.topic_name) or config)
 
     def ensure_retry(self, group: str, queues: int) -> None:
         """Create `%RETRY%group` if it is missing; a consumer looks for its route right after its first heartbeat."""

@@ -312,6 +312,8 @@ class Producer:
 
     def _properties(self, message: Message, key: str | None) -> tuple[dict[str, str], str]:
         """What travels with the message, and its unique id, which is among it."""
+        if not 0 <= message.delay_level < 2**31:
+            raise InvalidMessage(f"delay_level is {message.delay_level}: expected 0, for no delay, or more")
         carried = message.all_properties()
         if key is not None:
             carried[names.SHARDING_KEY] = key

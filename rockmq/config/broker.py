@@ -28,6 +28,12 @@ REGISTER_PERIOD_MS_MAX = 60_000
 _ILLEGAL = re.compile(r"[\s:;,@#/\"'\\]")
 
 
+DELAY_LEVELS_MAX = 1000
+DELAY_MS_MAX = 100 * 365 * 86_400_000
+_DELAY = re.compile(r"([0-9]{1,12})([smhd])")
+_UNIT_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
 class Flush(StrEnum):
     """When a send is acknowledged."""
 
@@ -189,6 +195,12 @@ class Store(Options, frozen=True, kw_only=True):
     enable_lmq: Annotated[bool, Key("Let a message name light queues (`%LMQ%…`) to be in too.")] = False
     enable_multi_dispatch: Annotated[bool, Key("Belongs to enableLmq: both or neither.")] = False
     max_lmq_consume_queue_num: Annotated[int, Key("Light queues that there may be.", ge=1)] = 20_000
+    message_delay_level: Annotated[
+        str, Key("What each delay level means, the first one first: numbers with s, m, h or d, separated by blanks.")
+    ] = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
+    flush_delay_offset_interval: Annotated[
+        int, Key("Time between saves of how far delay levels are delivered.", unit="ms", ge=1, le=INT_MAX)
+    ] = 10_000
     # Beyond Apache.
     scrub_bytes_per_second: Annotated[
         int, Key("How fast old log files are read again and checked; 0: not.", unit="bytes", ge=0, le=INT_MAX)
@@ -211,6 +223,7 @@ class Store(Options, frozen=True, kw_only=True):
         if self.enable_lmq != self.enable_multi_dispatch:
             alone = "enableLmq" if self.enable_lmq else "enableMultiDispatch"
             raise ConfigError(f"{alone}=true: light queues need both enableLmq and enableMultiDispatch")
+        _delays(self.message_delay_level)
         index_size = 40 + 4 * self.max_hash_slot_num + 20 * self.max_index_num
         if index_size > INT_MAX:
             raise ConfigError(
@@ -223,6 +236,11 @@ class Store(Options, frozen=True, kw_only=True):
         return self.enable_lmq and self.enable_multi_dispatch
 
     @property
+    def delay_levels(self) -> list[int]:
+        """Milliseconds of each delay level, the first one's first."""
+        return _delays(self.message_delay_level)
+
+    @property
     def log_directories(self) -> list[str]:
         """Where new files of the log are made, in the order in which they take turns."""
         read_only = {each.rstrip("/") for each in self.read_only_log_directories}
@@ -232,6 +250,21 @@ class Store(Options, frozen=True, kw_only=True):
     @property
     def read_only_log_directories(self) -> list[str]:
         return _directories(self.read_only_commit_log_store_paths)
+
+
+def _delays(text: str) -> list[int]:
+    """Milliseconds of each level in `messageDelayLevel` (ScheduleMessageService.parseDelayLevel). Raises ConfigError."""
+    found = []
+    for word in text.split():
+        match = _DELAY.fullmatch(word)
+        delay = int(match[1]) * _UNIT_MS[match[2]] if match else -1
+        if not 0 <= delay <= DELAY_MS_MAX:
+            wanted = "a whole number with s, m, h or d behind it, at most 100 years"
+            raise ConfigError(f"messageDelayLevel={text}: {word!r} is not {wanted}")
+        found.append(delay)
+    if not 0 < len(found) <= DELAY_LEVELS_MAX:
+        raise ConfigError(f"messageDelayLevel={text}: expected 1 to {DELAY_LEVELS_MAX} levels, not {len(found)}")
+    return found
 
 
 class Retention(Options, frozen=True, kw_only=True):

@@ -148,7 +148,7 @@ _STORE = """
     enableBuildConsumeQueueConcurrently enableCleanExpiredOffset enableCompaction enableLmqQuota
     enableLogConsumeQueueRepeatedlyBuildWhenRecover enableRocksDBLog enableRunningFlagsInFlush
     enableScheduleAsyncDeliver enableScheduleMessageStats fastFailIfNoBufferInStorePool flushCommitLogLeastPages
-    flushCommitLogThoroughInterval flushCommitLogTimed flushConsumeQueueLeastPages flushDelayOffsetInterval
+    flushCommitLogThoroughInterval flushCommitLogTimed flushConsumeQueueLeastPages
     flushLeastPagesWhenWarmMapedFile haFlowControlEnable haHousekeepingInterval haListenPort haMaxGapNotInSync
     haMaxTimeSlaveNotCatchup haSendHeartbeatInterval haTransferBatchSize inSyncReplicas
     iteratorWhenUseRocksdbConsumeQueue logicalDiskSpaceCleanForciblyThreshold logicQueueForceSwapMapInterval
@@ -156,7 +156,7 @@ _STORE = """
     mappedFileSwapEnable maxAsyncPutMessageRequests maxBatchDeleteFilesNum
     maxChecksumRange maxConsumeQueueScan maxFilterMessageSize maxHaTransferByteInSecond
     maxOffsetMapSize maxRecoveryCommitlogFiles maxRocksDBIndexQueryDays maxSlaveResendLength maxTopicLength
-    maxTransferBytesOnMessageInDisk maxTransferCountOnMessageInDisk memTableFlushIntervalMs messageDelayLevel
+    maxTransferBytesOnMessageInDisk maxTransferCountOnMessageInDisk memTableFlushIntervalMs
     messageIndexSafe minInSyncReplicas offsetCheckInSlave osPageCacheBusyTimeOutMills preferredLeaderId
     pullBatchMaxMessageCount putConsumeQueueDataByFileChannel putMessageTimeout putMsgIndexHightWater readUnCommitted
     realTimePersistRocksDBConfig recheckReputOffsetFromCq redeleteHangedFileInterval replicasPerDiskPartition

@@ -26,7 +26,11 @@ _BEFORE_BODY = 72
 
 @dataclass(slots=True)
 class Message:
-    """A message to send. `keys` are indexed words, `tag` is what consumers filter by, `properties` are the user's own."""
+    """A message to send. `keys` are indexed words, `tag` is what consumers filter by, `properties` are the user's own.
+
+    With a `delay_level` consumers get it later: after what the broker's `messageDelayLevel` says, by default 1 s for level 1
+    up to 2 h for level 18, which higher ones are too. 0 is no delay.
+    """
 
     topic: str
     body: bytes
@@ -34,14 +38,17 @@ class Message:
     keys: Sequence[str] | str = ()
     properties: dict[str, str] = field(default_factory=dict)
     flag: int = 0
+    delay_level: int = 0
 
     def all_properties(self) -> dict[str, str]:
-        """The user's properties with tag and keys as the properties they travel in."""
+        """The user's properties with tag, keys and delay level as the properties they travel in."""
         found = dict(self.properties)
         if self.tag:
             found[properties.TAGS] = self.tag
         if self.keys:
             found[properties.KEYS] = self.keys if isinstance(self.keys, str) else " ".join(self.keys)
+        if self.delay_level:
+            found[properties.DELAY] = str(self.delay_level)
         return found
 
 

@@ -81,6 +81,10 @@ def retry_topic(group: str) -> str:
     return RETRY_PREFIX + group
 
 
+def dead_letter_topic(group: str) -> str:
+    return DLQ_PREFIX + group
+
+
 def topic_fault(topic: str) -> str | None:
     """Why this can't be a topic's name, or None."""
     return _fault("topic", topic, RETRY_TOPIC_SIZE_MAX if is_retry_or_dlq(topic) else TOPIC_SIZE_MAX)

@@ -53,6 +53,17 @@ class Put(NamedTuple):
     watched: bool
 
 
+class Delivered(NamedTuple):
+    """What came of a delay level's messages: where to go on and when (ms; None: nothing is left), the end of the last record
+    (0: none), watched (topic, queue id) that got some, and (position, why) of those that can't be delivered."""
+
+    next_offset: int
+    end: int
+    due: int | None
+    arrivals: list[tuple[str, int]]
+    passed_over: list[tuple[int, str]]
+
+
 class MessageStore:
     """A commit log with its consume queues, opened by `start` and closed by `close`.
 
@@ -172,6 +183,7 @@ class MessageStore:
             batch_queue_file_size=options.mapper_file_size_batch_consume_queue,
             light_queues_max=options.max_lmq_consume_queue_num if options.light_queues else 0,
             read_only_log_directories=options.read_only_log_directories,
+            delay_levels=options.delay_levels,
         )
 
     def _open(self) -> None:
@@ -309,6 +321,20 @@ class MessageStore:
             raise ProtocolError(f"the batch can't be read: {error}") from None
         return positions, Put(positions[0], end, queue_offset, watched)
 
+    def deliver(self, level: int, offset: int, count_max: int, bytes_max: int) -> Delivered:
+        """Append the messages of a delay level that are due, and may be read, to where they belong; they aren't durable there
+        yet. Looks at up to `count_max` of them from `offset` on. Raises StoreUnavailable when nothing could be done."""
+        self._check_refusal()
+        now = self._clock.now_ms()
+        try:
+            return Delivered(
+                *self.core.deliver(
+                    level, offset, now=now, limit=self.readable_limit, count_max=count_max, bytes_max=bytes_max
+                )
+            )
+        except _core.StoreError as error:
+            raise self._unavailable(error) from None
+
     def _check_refusal(self) -> None:
         refusal = self.refusal
         if refusal is not None:
@@ -322,6 +348,13 @@ class MessageStore:
     def request_flush(self) -> None:
         """Have everything appended so far forced soon."""
         self.core.request_flush()
+
+    async def force(self) -> None:
+        """Force everything appended so far. Raises StoreUnavailable when that can't be done."""
+        try:
+            await self._in_worker(self.core.flush)
+        except _core.StoreError as error:
+            raise StoreUnavailable(str(error)) from None
 
     # Reading
 

@@ -2,7 +2,7 @@
 //!
 //! Bytes in, values out: `frame`, `json`, `header`, `properties`, `record`, `columns`. Files: `mapped_file`, `log_directories`, `commit_log`,
 //! `consume_queue`, `queue_files`, `index_file`, `recover`. What is in them: `walk`, `check_queues`, `check_index`,
-//! `check`, `rebuild`, `scrub`. Both together: `state`, `get`, `pull`, `send`, `recent_keys`, `index`. Python:
+//! `check`, `rebuild`, `scrub`. Both together: `state`, `get`, `pull`, `send`, `delays`, `recent_keys`, `index`. Python:
 //! `python`, `lane`, `reactor`, `flusher`, `store`, `message_index` and this file.
 
 mod batch_queue;
@@ -13,6 +13,7 @@ mod check_queues;
 mod columns;
 mod commit_log;
 mod consume_queue;
+mod delays;
 mod error;
 mod flusher;
 mod frame;

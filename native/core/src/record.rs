@@ -156,6 +156,14 @@ impl Message<'_> {
     }
 }
 
+/// The properties of a record without the CRC of the whole of it.
+pub fn without_crc(properties: &[u8]) -> &[u8] {
+    match properties.split_last_chunk::<CRC_PROPERTY>() {
+        Some((before, last)) if last.starts_with(CRC_NAME) => before,
+        _ => properties,
+    }
+}
+
 /// What goes between properties that end in `last` and the one with the CRC.
 fn separator(crc_property: bool, last: Option<&u8>) -> &'static [u8] {
     match last {

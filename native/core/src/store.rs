@@ -16,6 +16,7 @@ use pyo3::{
 
 use crate::{
     check::{told, Told},
+    delays::{self, Delivered, Levels, Wanted},
     error::{value, Error, Result},
     get::{self, Got, Request, Run},
     light,
@@ -53,7 +54,7 @@ impl std::ops::Deref for Open {
 #[pymethods]
 impl Store {
     #[new]
-    #[pyo3(signature = (log_directories, consume_queue, *, log_file_size, queue_file_size, store_host, max_message_size, region, trace_on, cluster, append_crc_property = false, batch_queue_file_size = 13_800_000, light_queues_max = 0, read_only_log_directories = Vec::new()))]
+    #[pyo3(signature = (log_directories, consume_queue, *, log_file_size, queue_file_size, store_host, max_message_size, region, trace_on, cluster, append_crc_property = false, batch_queue_file_size = 13_800_000, light_queues_max = 0, read_only_log_directories = Vec::new(), delay_levels = Vec::new()))]
     #[allow(clippy::too_many_arguments)]
     fn new(
         log_directories: Vec<PathBuf>,
@@ -69,6 +70,7 @@ impl Store {
         batch_queue_file_size: u64,
         light_queues_max: usize,
         read_only_log_directories: Vec<PathBuf>,
+        delay_levels: Vec<i64>,
     ) -> Result<Self> {
         let max_message_size = max_message_size.min(i32::MAX as usize);
         let config = Config {
@@ -84,6 +86,7 @@ impl Store {
             cluster,
             append_crc_property,
             light_queues_max,
+            delay_levels: Levels::new(delay_levels)?,
         };
         let fixed = Fixed::new(&config);
         Ok(Self { shared: Arc::new(Open { shared: Shared::open(config)?, fixed }) })
@@ -226,6 +229,23 @@ impl Store {
         let Appended { end, queue_offset, watched, .. } = appended?;
         let positions = state.batch.iter().map(|entry| entry.position as u64).collect();
         Ok((positions, end, queue_offset, watched))
+    }
+
+    #[pyo3(signature = (level, offset, *, now, limit, count_max, bytes_max))]
+    #[allow(clippy::too_many_arguments)]
+    fn deliver(
+        &self,
+        py: Python<'_>,
+        level: usize,
+        offset: u64,
+        now: i64,
+        limit: u64,
+        count_max: u64,
+        bytes_max: u64,
+    ) -> Result<(u64, u64, Option<i64>, Vec<(String, i32)>, Vec<(u64, String)>)> {
+        let wanted = Wanted { level, offset, now, limit, count_max, bytes_max };
+        let Delivered { next, end, due, arrivals, passed_over } = py.detach(|| delays::deliver(&self.shared, &wanted))?;
+        Ok((next, end, due, arrivals, passed_over))
     }
 
     #[getter]

@@ -3,6 +3,7 @@
 from itertools import islice
 
 from rockmq.base.errors import ConfigError
+from rockmq.broker.delays import Delays
 from rockmq.broker.long_polling import LongPolling
 from rockmq.broker.offsets import ConsumerOffsets
 from rockmq.broker.runtime_info import RuntimeInfo
@@ -17,6 +18,7 @@ from rockmq.protocol.headers.admin import (
     AllTopicConfigResponse,
     CreateTopic,
     DeleteTopic,
+    GetAllDelayOffset,
     GetAllTopicConfig,
     GetBrokerRuntimeInfo,
     GetConsumeStats,
@@ -48,6 +50,7 @@ class AdminHandlers:
         store: MessageStore,
         long_polling: LongPolling,
         runtime: RuntimeInfo,
+        delays: Delays,
     ) -> None:
         self._options = options
         self._topics = topic_table
@@ -55,6 +58,7 @@ class AdminHandlers:
         self._store = store
         self._long_polling = long_polling
         self._runtime = runtime
+        self._delays = delays
 
     async def create_topic(self, header: CreateTopic, request: Command, connection: Connection) -> Answer:
         fault = topics.topic_fault(header.topic)
@@ -153,8 +157,11 @@ class AdminHandlers:
                 }
         return codec.reply(request, body=b'{"consumeTps":0,"offsetTable":' + json.object_map(table) + b"}")
 
+    def all_delay_offsets(self, header: GetAllDelayOffset, request: Command, connection: Connection) -> Command:
+        return codec.reply(request, body=b"".join(self._delays.pieces()))
+
     def runtime_info(self, header: GetBrokerRuntimeInfo, request: Command, connection: Connection) -> Command:
-        return codec.reply(request, body=json.encode(KVTable(table=self._runtime.table())))
+        return codec.reply(request, body=json.encode(KVTable(table=self._runtime.table() | self._delays.figures())))
 
     def _existing(self, topic: str) -> TopicConfig:
         config = self._topics.get(topic)

@@ -10,7 +10,8 @@ from collections.abc import Awaitable
 from rockmq.base.errors import ProtocolError
 from rockmq.broker.drafts import Draft, DraftWriter
 from rockmq.broker.durability import TIMEOUT_REMARK, DurabilityGate
-from rockmq.broker.groups import GroupTable
+from rockmq.broker.groups import GroupConfig, GroupTable
+from rockmq.broker.queue_locks import QueueLocks
 from rockmq.broker.replies import after
 from rockmq.broker.topics import TopicTable
 from rockmq.config.broker import BrokerOptions
@@ -26,7 +27,6 @@ from rockmq.remoting.dispatch import Answer, Refusal
 from rockmq.store.message_store import MessageStore, Put
 
 _NOT_BUILT = {
-    properties.DELAY: "delayed messages",
     properties.TIMER_DELAY_SEC: "timer messages",
     properties.TIMER_DELAY_MS: "timer messages",
     properties.TIMER_DELIVER_MS: "timer messages",
@@ -50,10 +50,12 @@ class SendHandler:
         store: MessageStore,
         gate: DurabilityGate,
         writer: DraftWriter,
+        locks: QueueLocks,
     ) -> None:
         self._options = options
         self._topics = topic_table
         self._groups = groups
+        self._locks = locks
         self._store = store
         self._writer = writer
         self._gate = gate
@@ -74,33 +76,51 @@ class SendHandler:
             raise Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, refusal)
         if not self._options.topics.broker_permission & Permission.WRITE:
             raise Refusal(ResponseCode.NO_PERMISSION, f"the broker {self._options.identity.broker_name} is not writable")
+        dead_letters = self._dead_letters(header)
         config = self._topics.get(header.topic)
-        if config is None or self._topics.is_new(header.topic):
-            return self._create_then_send(header, request, connection)
-        return self._send(config, header, request, connection)
+        needed = [header.topic] if dead_letters is None else [header.topic, dead_letters.topic_name]
+        if config is None or not all(map(self._topics.is_saved, needed)):
+            return self._create_then_send(header, request, connection, dead_letters)
+        return self._send(config, header, request, connection, dead_letters)
 
-    async def _create_then_send(self, header: SendMessage, request: Command, connection: Connection) -> Answer:
-        saved = self._topics.put(self._topics.get(header.topic) or self._missing_topic(header))
-        if saved is not None:
-            await saved
+    def _dead_letters(self, header: SendMessage) -> TopicConfig | None:
+        """Where a message for a retry topic goes that isn't to be tried again (SendMessageProcessor.handleRetryAndDLQ), else
+        None. Raises Refusal when there is no such group."""
+        if not topics.is_retry(header.topic) or header.batch:
+            return None
+        group = self._retrying_group(header.topic)
+        most = group.retry_max_times if header.max_reconsume_times is None else header.max_reconsume_times
+        # Who consumes in order has tried it as often as it may.
+        if (header.reconsume_times or 0) > most or self._locks.is_held(group.group_name):
+            return self._topics.dead_letters(group.group_name)
+        return None
+
+    def _retrying_group(self, topic: str) -> GroupConfig:
+        name = topic.removeprefix(topics.RETRY_PREFIX)
+        found = self._groups.find(name)
+        if found is None:
+            remark = f"the group {name} of topic {topic} doesn't exist"
+            raise Refusal(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
+        return found
+
+    async def _create_then_send(
+        self, header: SendMessage, request: Command, connection: Connection, dead_letters: TopicConfig | None
+    ) -> Answer:
+        for each in (self._topics.get(header.topic) or self._missing_topic(header), dead_letters):
+            saved = self._topics.saved(each) if each is not None else None
+            if saved is not None:
+                await saved
         # Somebody else may have created it with other settings while this waited.
         config = self._topics.get(header.topic)
         if config is None:
             raise Refusal(ResponseCode.TOPIC_NOT_EXIST, f"the topic {header.topic} was deleted meanwhile")
-        answer = self._send(config, header, request, connection)
+        answer = self._send(config, header, request, connection, dead_letters)
         return await answer if isinstance(answer, Awaitable) else answer
 
     def _missing_topic(self, header: SendMessage) -> TopicConfig:
         if topics.is_retry(header.topic):
-            group = header.topic.removeprefix(topics.RETRY_PREFIX)
-            found = self._groups.find(group)
-            if found is None:
-                raise Refusal(
-                    ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
-                    f"the group {group} of topic {header.topic} doesn't exist",
-                )
-            queues = max(1, found.retry_queue_nums)
-            return TopicConfig(topic_name=header.topic, read_queue_nums=queues, write_queue_nums=queues)
+            group = self._retrying_group(header.topic)
+            return self._topics.retry(group.group_name, max(1, group.retry_queue_nums))
         config = self._topics.inherit(header.topic, header.default_topic, header.default_topic_queue_nums)
         if config is None:
             remark = (
@@ -111,7 +131,12 @@ class SendHandler:
         return config
 
     def _send(
-        self, config: TopicConfig, header: SendMessage, request: Command, connection: Connection
+        self,
+        config: TopicConfig,
+        header: SendMessage,
+        request: Command,
+        connection: Connection,
+        dead_letters: TopicConfig | None,
     ) -> Answer | Awaitable[Answer]:
         if not config.perm & Permission.WRITE:
             raise Refusal(ResponseCode.NO_PERMISSION, f"the topic {header.topic} is not writable (perm {config.perm})")
@@ -138,12 +163,18 @@ class SendHandler:
         try:
             if header.batch:
                 return self._append_batch(config, header, request, connection, queue_id, sys_flag)
-            return self._append(header, request, connection, queue_id, sys_flag)
+            return self._append(header, request, connection, queue_id, sys_flag, dead_letters)
         except ProtocolError as error:  # properties, or a batch, that can't be stored
             raise Refusal(ResponseCode.MESSAGE_ILLEGAL, str(error)) from None
 
     def _append(
-        self, header: SendMessage, request: Command, connection: Connection, queue_id: int, sys_flag: int
+        self,
+        header: SendMessage,
+        request: Command,
+        connection: Connection,
+        queue_id: int,
+        sys_flag: int,
+        dead_letters: TopicConfig | None,
     ) -> Awaitable[Answer]:
         found = properties.decode((header.properties or "").encode())
         if properties.INNER_NUM in found:
@@ -154,6 +185,9 @@ class SendHandler:
         unique_key = found.setdefault(properties.UNIQ_KEY, self._unique_ids.make())
         draft = self._draft(header, request, connection, queue_id, sys_flag, found)
         draft.light_queues = light_queues
+        if dead_letters is not None:
+            draft.topic, draft.queue_id = dead_letters.topic_name, 0
+            draft.properties[properties.DELAY] = "-1"
         put = self._writer.put(draft)
         msg_id = ids.offset_id(self._store.store_host, put.position)
         return self._stored(request, queue_id, put, msg_id, unique_key)

@@ -33,6 +33,11 @@ class GetAllTopicConfig(Header, kw_only=True):
     max_topic_num: Int | None = None
 
 
+@request(RequestCode.GET_ALL_DELAY_OFFSET)
+class GetAllDelayOffset(Header):
+    """The answer's body is the document `delayOffset.json`."""
+
+
 @request(RequestCode.GET_TOPIC_CONFIG)
 class GetTopicConfig(TopicHeader, kw_only=True):
     topic: Topic
