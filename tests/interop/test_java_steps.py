@@ -28,8 +28,6 @@ EXPECTED: dict[str, object] = {
 }
 # What RockMQ answers with an error that says so; a strict xfail, so that this list can't outlive its truth.
 NOT_BUILT = {
-    "sendBack": "delay levels",
-    "delay": "delay levels",
     "transaction": "transactions",
     "request": "request-reply",
 }

@@ -128,7 +128,7 @@ REFUSED = {
         ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
         "light queues",
     ),
-    "delayed message": (send_fields(i="DELAY\x013\x02"), b"x", ResponseCode.REQUEST_CODE_NOT_SUPPORTED, "not built"),
+    "delay level that is no number": (send_fields(i="DELAY\x01soon\x02"), b"x", ResponseCode.MESSAGE_ILLEGAL, "DELAY"),
     **{
         f"batch with {key}": (
             send_fields(m="true"),

@@ -389,6 +389,7 @@ async def test_a_batch_of_which_a_part_fails(mq: Client, broker: FakeBroker) -> 
     [
         ([Message("T", b"x"), Message("U", b"x")], "one topic"),
         ([Message("T", b"x", properties={"DELAY": "3"})], "DELAY"),
+        ([Message("T", b"x", delay_level=3)], "DELAY"),
         ([Message("T", b"x"), Message("T", b"x", properties={"WAIT": "false"})], "agree"),
         ([Message("%RETRY%g", b"x")], "retry topic"),
         ([Message("T", b"")], "empty"),
