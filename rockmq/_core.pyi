@@ -477,8 +477,9 @@ class Lane:
 
     A send is ordinary when its code is 10, 310 or 320, its topic was given to `set_ordinary`, the store is writable, the
     queue id is in range, sizes are within bounds, the header is complete and numeric, and the properties ask for nothing
-    special (no TRAN_MSG=true, DELAY, TIMER_*, POP_CK, INNER_*, __CRC32#, `__RMQ.TRANSIENT.` prefix, MSG_REGION, TRACE_ON,
-    CLUSTER). Anything else is handed over as a command, so that Python gives the error its words.
+    special (no TRAN_MSG=true, TIMER_*, POP_CK, INNER_*, __CRC32#, `__RMQ.TRANSIENT.` prefix, MSG_REGION, TRACE_ON,
+    CLUSTER). Anything else is handed over as a command, so that Python gives the error its words. A message with a delay
+    level that there is (DELAY) is parked: it goes to queue level - 1 of SCHEDULE_TOPIC_XXXX, with REAL_TOPIC and REAL_QID.
     `peer` is the host stamped as born host. `frame_size_max` counts the whole frame with its first word.
     """
 

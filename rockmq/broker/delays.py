@@ -1,7 +1,7 @@
 """Delay levels (HookUtils.handleScheduleMessage, ScheduleMessageService.java; store spec, 6.1).
 
 A message with a level (property DELAY) is parked: stored in queue `level - 1` of SCHEDULE_TOPIC_XXXX, with where it belongs
-in its properties. When it is due the core stores it once more, there (`_core.Store.deliver`). The queue of a level is in order
+in its properties. The core's lane does that with ordinary sends, the hook here with all others. When it is due the core stores it once more, there (`_core.Store.deliver`). The queue of a level is in order
 of time, so one number tells how far it is delivered: `config/delayOffset.json` maps each level to the next entry of its queue.
 
 That number is never ahead of the disk: what is saved is how far deliveries are forced. So a message is delivered at
@@ -119,7 +119,8 @@ class Delays:
 
     def park(self, draft: Draft) -> None:
         """Send a message with a delay level to where it waits. Raises Refusal for a level that is no number."""
-        level = min(level_of(draft.properties), len(self._levels))
+        asked = level_of(draft.properties)
+        level = min(asked, len(self._levels))
         if level <= 0 or draft.sys_flag & MessageFlag.TRANSACTION not in _DELAYABLE:
             return
         if draft.topic == topics.TRANSACTION_HALF:
@@ -127,7 +128,8 @@ class Delays:
         found = draft.properties
         for key in (properties.TIMER_DELAY_SEC, properties.TIMER_DELAY_MS, properties.TIMER_DELIVER_MS):
             found.pop(key, None)  # a level goes before a timer
-        found[properties.DELAY] = str(level)
+        if level < asked:
+            found[properties.DELAY] = str(level)
         found[properties.REAL_TOPIC] = draft.topic
         found[properties.REAL_QID] = str(draft.queue_id)
         draft.topic = topics.SCHEDULE

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use crate::{
     consume_queue::{Entry, UNIT},
     error::{store, value, At, Error, Result},
+    header::write_integer,
     light,
     mapped_file::MappedFile,
     properties,
@@ -40,6 +41,12 @@ impl Levels {
         self.0.get(level.checked_sub(1)?).copied()
     }
 
+    /// The level that a send asks for, 0 for none. None for what isn't to be stored as given: no number, or over the last.
+    pub fn asked(&self, text: &[u8]) -> Option<usize> {
+        let level: i32 = std::str::from_utf8(text).ok()?.parse().ok()?;
+        usize::try_from(level.max(0)).ok().filter(|&level| level <= self.0.len())
+    }
+
     /// When a parked message is due; None when its properties, in pieces, name no level. A level over the last one is that.
     pub fn due(&self, properties: &[&[u8]], store_timestamp: i64) -> Option<i64> {
         let items = properties.iter().flat_map(|piece| properties::items(piece));
@@ -55,6 +62,15 @@ impl Levels {
         let due = if is_parked { self.due(&[record.properties], record.store_timestamp) } else { None };
         due.unwrap_or_else(|| record::tags_code(record))
     }
+}
+
+/// The properties that say where a parked message belongs.
+pub fn write_real(out: &mut Vec<u8>, topic: &[u8], queue_id: i32) {
+    out.extend_from_slice(b"REAL_TOPIC\x01");
+    out.extend_from_slice(topic);
+    out.extend_from_slice(b"\x02REAL_QID\x01");
+    write_integer(out, i64::from(queue_id));
+    out.push(properties::VALUE_END);
 }
 
 /// Whether a tags code is a time: hashes are below, and so are extension addresses.
@@ -267,6 +283,8 @@ mod tests {
             assert_eq!(levels.due(properties, 100), due, "{properties:?}");
         }
         assert_eq!(Levels::default().due(&[b"DELAY\x011"], 100), None);
+        let asked = ["0", "-7", "1", "+2", "3", "x", "", "2147483648"].map(|text| levels.asked(text.as_bytes()));
+        assert_eq!(asked, [Some(0), Some(0), Some(1), Some(2), None, None, None, None]);
         assert!(Levels::new(vec![1, -1]).is_err());
     }
 }

@@ -82,7 +82,7 @@ pub struct State {
     /// Entries of the batch appended last.
     pub batch: Vec<Entry>,
     pub recent_keys: RecentKeys,
-    delay_levels: Levels,
+    pub delay_levels: Levels,
     /// Position and store timestamp up to which `flush_queues` has last written everything.
     boundary: (u64, i64),
 }

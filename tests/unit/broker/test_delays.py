@@ -105,13 +105,33 @@ async def test_levels_are_those_configured(tmp_path: Path, remote: RemotingClien
         await sent(remote, broker, send_request(b"soon", DELAY="+1", TAGS="x"))
         clock.seconds += 2
         (message,) = await pulled(remote, broker, offset=2, wait=True)
-        assert (message.body, message.properties["DELAY"]) == (b"soon", "1")
+        assert (message.body, message.properties["DELAY"]) == (b"soon", "+1")
         clock.seconds += 24 * HOUR
         await settled()
         assert [(each.body, each.properties["DELAY"]) for each in await pulled(remote, broker, offset=3)] == [
             (b"a day", "2"),
             (b"the last level", "2"),
         ]
+
+
+async def test_the_lane_parks_as_the_hook_does(tmp_path: Path, remote: RemotingClient, clock: FakeClock) -> None:
+    """A topic that isn't there yet is no ordinary one."""
+    async with running(tmp_path, clock) as broker:
+        for _ in range(2):
+            result = await sent(remote, broker, send_request(b"x", queue_id=1, tag="t", DELAY="3", UNIQ_KEY="U", REAL_QID="7"))
+            assert (result.queue_id, result.transaction_id) == (1, "U")
+        pull = pull_request(queue_id=2)
+        pull.fields["topic"] = SCHEDULE
+        by_hook, by_lane = decode_stored((await remote.ask(broker.address, pull, 5)).body, check_crc=True)
+        assert (by_hook.queue_offset, by_lane.queue_offset) == (0, 1)
+        assert by_lane.properties == by_hook.properties
+        assert (by_lane.properties["REAL_TOPIC"], by_lane.properties["REAL_QID"]) == ("T", "1")
+        assert (by_lane.born_timestamp, by_lane.born_host, by_lane.flag, by_lane.sys_flag, by_lane.size) == (
+            by_hook.born_timestamp, by_hook.born_host, by_hook.flag, by_hook.sys_flag, by_hook.size + 11,
+        )  # fmt: skip
+        clock.seconds += 10
+        await settled()
+        assert [each.body for each in await pulled(remote, broker, 1)] == [b"x", b"x"]
 
 
 async def test_a_clock_that_goes_back_makes_nobody_wait_longer(
