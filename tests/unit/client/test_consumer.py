@@ -8,7 +8,7 @@ import pytest
 from rockmq.base.errors import ClientClosed, ClientError
 from rockmq.client import Client, Consumer, consumer, pull, rebalance
 from rockmq.client.delivery import ConsumedMessage
-from rockmq.protocol import codec
+from rockmq.protocol import codec, properties
 from rockmq.protocol.codec import Command
 from rockmq.protocol.codes import RequestCode, ResponseCode
 from rockmq.protocol.headers.admin import GetConsumerRunningInfo
