@@ -1,8 +1,9 @@
 """Delay levels (HookUtils.handleScheduleMessage, ScheduleMessageService.java; store spec, 6.1).
 
 A message with a level (property DELAY) is parked: stored in queue `level - 1` of SCHEDULE_TOPIC_XXXX, with where it belongs
-in its properties. The core's lane does that with ordinary sends, the hook here with all others. When it is due the core stores it once more, there (`_core.Store.deliver`). The queue of a level is in order
-of time, so one number tells how far it is delivered: `config/delayOffset.json` maps each level to the next entry of its queue.
+in its properties. The core's lane does that with ordinary sends, the hook here with all others. When it is due the core
+stores it once more, there (`_core.Store.deliver`). The queue of a level is in order of time, so one number tells how far it
+is delivered: `config/delayOffset.json` maps each level to the next entry of its queue.
 
 That number is never ahead of the disk: what is saved is how far deliveries are forced. So a message is delivered at
 least once, and after a clean stop once.
@@ -67,6 +68,7 @@ class _Document(Struct, rename="camel"):
 @dataclass(slots=True)
 class _Level:
     number: int
+    delay_ms: int
     next: int
     """The entry to look at next."""
     forced: int
@@ -75,6 +77,10 @@ class _Level:
     """When to look (ms); None while nothing is parked, when the next message that is tells."""
     begun: deque[tuple[int, int]] = field(default_factory=deque)
     """(end of the last record, next entry) of slices that may not be on disk."""
+
+    def is_to_be_looked_at(self, now: int) -> bool:
+        # Nothing is further off than the level means, unless the clock has gone back.
+        return self.due is not None and not now < self.due <= now + max(self.delay_ms, RETRY_MS)
 
     def settle(self, position: int) -> None:
         """The log is on disk up to there."""
@@ -100,20 +106,20 @@ class Delays:
         self._table = document.offset_table
         """The document's; it may know levels that aren't configured any more."""
         self._is_changed = False
-        self._levels = [self._level(number) for number in range(1, len(options.delay_levels) + 1)]
+        self._levels = [self._level(number, delay_ms) for number, delay_ms in enumerate(options.delay_levels, 1)]
         self._saver = Saver(self._path, self._save)
         self._tasks = Tasks()
         self._woken = asyncio.Event()
         self._is_paused = False
 
-    def _level(self, number: int) -> _Level:
+    def _level(self, number: int, delay_ms: int) -> _Level:
         low, high = self._store.bounds(topics.SCHEDULE, number - 1)
         saved = self._table.get(number, 0)
         offset = max(low, min(saved, high))
         if offset != saved and number in self._table:
             log.warning("%s: level %d is delivered up to %d, its queue has %d to %d; going on at %d",
                         self._path, number, saved, low, high, offset)  # fmt: skip
-        return _Level(number, offset, offset)
+        return _Level(number, delay_ms, offset, offset)
 
     # Parking
 
@@ -146,7 +152,7 @@ class Delays:
         while True:
             self._woken.clear()
             for level in self._levels:
-                if level.due is not None and level.due <= self._clock.now_ms():
+                if level.is_to_be_looked_at(self._clock.now_ms()):
                     self._deliver(level)
                     await asyncio.sleep(0)
             dues = [level.due for level in self._levels if level.due is not None]

@@ -251,7 +251,10 @@ class TopicTable:
         """The group's retry topic, or what it will be (TopicConfigManager.createTopicInSendMessageBackMethod)."""
         name = topics.retry_topic(group)
         return self.get(name) or TopicConfig(
-            topic_name=name, read_queue_nums=queues, write_queue_nums=queues, topic_sys_flag=UNIT_SUBSCRIPTION if is_unit else 0
+            topic_name=name,
+            read_queue_nums=queues,
+            write_queue_nums=queues,
+            topic_sys_flag=UNIT_SUBSCRIPTION if is_unit else 0,
         )
 
     def dead_letters(self, group: str) -> TopicConfig:

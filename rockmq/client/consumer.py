@@ -48,8 +48,18 @@ FIRST_LEVEL = 3
 """Delay level of the first try, as brokers choose it."""
 PRODUCER_GROUP = "CLIENT_INNER_PRODUCER"
 """Java's, for what consumers send."""
-_OF_THIS_DELIVERY = (names.TRAN_MSG, names.MIN_OFFSET, names.MAX_OFFSET, names.REAL_TOPIC, names.REAL_QID, names.CRC32,
-                     names.MSG_REGION, names.TRACE_ON, names.CLUSTER, names.POP_CK)
+_OF_THIS_DELIVERY = (
+    names.TRAN_MSG,
+    names.MIN_OFFSET,
+    names.MAX_OFFSET,
+    names.REAL_TOPIC,
+    names.REAL_QID,
+    names.CRC32,
+    names.MSG_REGION,
+    names.TRACE_ON,
+    names.CLUSTER,
+    names.POP_CK,
+)
 """Properties that are of the message as it was stored, not of the one that is sent anew."""
 GIVE_UP_SECONDS = 0.3
 """How long handlers have to end when their queue is given up."""

@@ -31,9 +31,7 @@ def quick(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         if request.param == "apache":
             names = running.enter_context(apache.name_server(directory / "namesrv", free_port()))
             levels = {"messageDelayLevel": LEVELS}
-            running.enter_context(
-                apache.broker(directory / "broker", free_broker_port(), names.address, properties=levels)
-            )
+            running.enter_context(apache.broker(directory / "broker", free_broker_port(), names.address, properties=levels))
             namesrv = names.address
         else:
             started = running.enter_context(server.serve(directory, "--set", f"messageDelayLevel={LEVELS}"))
@@ -42,9 +40,7 @@ def quick(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         yield Place(namesrv, request.param)
 
 
-def consumed(
-    client: str, place: Place, directory: Path, topic: str, group: str, count: int, *more: str
-) -> list[Event]:
+def consumed(client: str, place: Place, directory: Path, topic: str, group: str, count: int, *more: str) -> list[Event]:
     """All that a consumer is given until it has had `count` deliveries."""
     arguments = f"namesrv={place.namesrv}", f"topic={topic}", f"group={group}", *more
     name = f"PushConsumer-{len(list(directory.glob('*.out')))}"

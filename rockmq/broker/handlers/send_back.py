@@ -1,4 +1,4 @@
-"""Messages that a consumer gives back (AbstractSendMessageProcessor.consumerSendMsgBack; store spec, 6.4; protocol spec, 4.1).
+"""Messages that a consumer gives back (AbstractSendMessageProcessor.consumerSendMsgBack; store spec, 6.4).
 
 What comes back is stored anew: for the group's retry topic, with a delay level that grows with each try, or, after too many
 tries, for its dead-letter topic, which is a topic like others and read by subscribing to it.
@@ -89,7 +89,9 @@ class SendBackHandler:
             raise Refusal(ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {header.offset}")
         draft = Draft.of(record)
         if draft.sys_flag & MessageFlag.INNER_BATCH or draft.sys_flag & MessageFlag.TRANSACTION not in _CONSUMABLE:
-            remark = f"the record at {header.offset} is no single message that could be consumed (sysFlag {draft.sys_flag:#x})"
+            remark = (
+                f"the record at {header.offset} is no single message that could be consumed (sysFlag {draft.sys_flag:#x})"
+            )
             raise Refusal(ResponseCode.SYSTEM_ERROR, remark)
         draft.prepared_transaction_offset = 0
         found = draft.properties

@@ -124,7 +124,9 @@ async def test_the_lane_parks_as_the_hook_does(tmp_path: Path, remote: RemotingC
     """A topic that isn't there yet is no ordinary one."""
     async with running(tmp_path, clock) as broker:
         for _ in range(2):
-            result = await sent(remote, broker, send_request(b"x", queue_id=1, tag="t", DELAY="3", UNIQ_KEY="U", REAL_QID="7"))
+            result = await sent(
+                remote, broker, send_request(b"x", queue_id=1, tag="t", DELAY="3", UNIQ_KEY="U", REAL_QID="7")
+            )
             assert (result.queue_id, result.transaction_id) == (1, "U")
         pull = pull_request(queue_id=2)
         pull.fields["topic"] = SCHEDULE

@@ -134,7 +134,11 @@ BAD = {
     "an offset that is no number": (FIELDS | {"offset": "x"}, ResponseCode.INVALID_PARAMETER, "offset"),
     "a level that is no number": (FIELDS | {"delayLevel": "x"}, ResponseCode.INVALID_PARAMETER, "delayLevel"),
     "a level beyond 32 bits": (FIELDS | {"delayLevel": str(2**31)}, ResponseCode.INVALID_PARAMETER, "delayLevel"),
-    "a maximum that is no number": (FIELDS | {"maxReconsumeTimes": "x"}, ResponseCode.INVALID_PARAMETER, "maxReconsumeTimes"),
+    "a maximum that is no number": (
+        FIELDS | {"maxReconsumeTimes": "x"},
+        ResponseCode.INVALID_PARAMETER,
+        "maxReconsumeTimes",
+    ),
     "a mode that is no boolean": (FIELDS | {"unitMode": "x"}, ResponseCode.INVALID_PARAMETER, "unitMode"),
     "a negative offset": (FIELDS | {"offset": "-1"}, ResponseCode.SYSTEM_ERROR, "-1"),
     "an offset without a message": (FIELDS | {"offset": "7"}, ResponseCode.SYSTEM_ERROR, "7"),
