@@ -323,7 +323,7 @@ class MessageStore:
 
     def deliver(self, level: int, offset: int, count_max: int, bytes_max: int) -> Delivered:
         """Append the messages of a delay level that are due, and may be read, to where they belong; they aren't durable
-        there yet. Looks at up to `count_max` of them from `offset` on. Raises StoreUnavailable when nothing could be done."""
+        there yet. Looks at `count_max` of them at most, from `offset` on. Raises StoreUnavailable when nothing was done."""
         self._check_refusal()
         now = self._clock.now_ms()
         try:

@@ -157,7 +157,11 @@ pub struct Scratch {
 
 impl Scratch {
     pub fn new() -> Self {
-        Self { unique_key: Vec::with_capacity(unique_key::SIZE_MAX + 16), real: Vec::new(), message_id: Vec::with_capacity(64) }
+        Self {
+            unique_key: Vec::with_capacity(unique_key::SIZE_MAX + 16),
+            real: Vec::new(),
+            message_id: Vec::with_capacity(64),
+        }
     }
 
     /// Give memory back that a large batch took.

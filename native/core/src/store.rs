@@ -32,6 +32,9 @@ use crate::{
 /// Runs at least this long are handed out as pieces of the map; shorter ones cost less to copy than to send apart.
 const SLICE_MIN: usize = 16 << 10;
 
+/// (topic, queue id) of each.
+type Queues = Vec<(String, i32)>;
+
 #[pyclass(frozen, module = "rockmq._core")]
 pub struct Store {
     pub shared: Arc<Open>,
@@ -242,9 +245,10 @@ impl Store {
         limit: u64,
         count_max: u64,
         bytes_max: u64,
-    ) -> Result<(u64, u64, Option<i64>, Vec<(String, i32)>, Vec<(u64, String)>)> {
+    ) -> Result<(u64, u64, Option<i64>, Queues, Vec<(u64, String)>)> {
         let wanted = Wanted { level, offset, now, limit, count_max, bytes_max };
-        let Delivered { next, end, due, arrivals, passed_over } = py.detach(|| delays::deliver(&self.shared, &wanted))?;
+        let Delivered { next, end, due, arrivals, passed_over } =
+            py.detach(|| delays::deliver(&self.shared, &wanted))?;
         Ok((next, end, due, arrivals, passed_over))
     }
 

@@ -226,7 +226,8 @@ fn ends_in_zero(log: &[u8], end: u64) -> bool {
 fn walk_through(config: &Config, log: &[u8]) {
     let mut faults = Faults::new();
     let files = QueueFiles::simple(config.consume_queue.clone(), QUEUE_FILE as u64);
-    let mut queues = QueueCheck::new(files, (config.log.clone(), LOG_FILE as u64), 0, config.delay_levels.clone()).unwrap();
+    let mut queues =
+        QueueCheck::new(files, (config.log.clone(), LOG_FILE as u64), 0, config.delay_levels.clone()).unwrap();
     super::within(OVERHEAD, || {
         let mut walk = Walk::new(config.log.clone(), LOG_FILE as u64, WINDOW, true);
         let (mut seen, expected) = (0, end_of(log).1);
