@@ -10,7 +10,7 @@ import pytest
 from tests.interop.conftest import SERVERS
 from tests.support import apache, server
 from tests.support.cluster import wait_for_route
-from tests.support.events import Event, events, wait_for
+from tests.support.events import Event, events
 from tests.support.messages import content
 from tests.support.process import free_broker_port, free_port
 
@@ -41,12 +41,14 @@ def quick(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 
 def consumed(client: str, place: Place, directory: Path, topic: str, group: str, count: int, *more: str) -> list[Event]:
-    """All that a consumer is given until it has had `count` deliveries."""
-    arguments = f"namesrv={place.namesrv}", f"topic={topic}", f"group={group}", *more
+    """All that a consumer is given until it has had `count` deliveries and is done with them."""
+    arguments = f"namesrv={place.namesrv}", f"topic={topic}", f"group={group}", "pollMs=500", *more
     name = f"PushConsumer-{len(list(directory.glob('*.out')))}"
-    with apache.program(client, "PushConsumer", *arguments, directory=directory, name=name) as consumer:
-        wait_for(consumer, "message", count, 60)
-        wait_for(consumer, "idle", 1, 60)
+    often = {"rocketmq.client.rebalance.waitInterval": "500"}
+    with apache.program(client, "PushConsumer", *arguments, directory=directory, name=name, system=often) as consumer:
+        consumer.wait_until(
+            lambda: any(each["messages"] >= count for each in events(consumer, "idle")), 60, f"{count} deliveries"
+        )
         consumer.terminate()
         return events(consumer, "message")
 

@@ -43,6 +43,7 @@ public final class PushConsumer {
         consumer.setNamesrvAddr(options.text("namesrv"));
         consumer.setMqClientApiTimeout(20_000);
         consumer.setVipChannelEnabled(options.flag("vip"));
+        consumer.setPollNameServerInterval(options.number("pollMs", 30_000));
         consumer.setMaxReconsumeTimes(options.number("maxReconsumeTimes", -1));
         consumer.setConsumeFromWhere(ConsumeFromWhere.valueOf(options.text("from", "CONSUME_FROM_FIRST_OFFSET")));
         consumer.setConsumeThreadMin(options.number("threads", 4));
