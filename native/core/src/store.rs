@@ -34,6 +34,8 @@ const SLICE_MIN: usize = 16 << 10;
 
 /// (topic, queue id) of each.
 type Queues = Vec<(String, i32)>;
+/// (position, why) of each.
+type PassedOver = Vec<(u64, String)>;
 
 #[pyclass(frozen, module = "rockmq._core")]
 pub struct Store {
@@ -245,7 +247,7 @@ impl Store {
         limit: u64,
         count_max: u64,
         bytes_max: u64,
-    ) -> Result<(u64, u64, Option<i64>, Queues, Vec<(u64, String)>)> {
+    ) -> Result<(u64, u64, Option<i64>, Queues, PassedOver)> {
         let wanted = Wanted { level, offset, now, limit, count_max, bytes_max };
         let Delivered { next, end, due, arrivals, passed_over } =
             py.detach(|| delays::deliver(&self.shared, &wanted))?;

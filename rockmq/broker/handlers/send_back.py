@@ -72,7 +72,8 @@ class SendBackHandler:
         config = self._topics.dead_letters(group.group_name) if is_dead else retry
         level = 0 if is_dead else header.delay_level or FIRST_LEVEL + draft.reconsume_times
         draft.topic = config.topic_name
-        draft.queue_id = 0 if is_dead else random.randrange(group.retry_queue_nums)
+        # The topic may have been made when the group wanted fewer queues.
+        draft.queue_id = random.randrange(max(1, min(group.retry_queue_nums, config.read_queue_nums)))
         draft.reconsume_times = min(draft.reconsume_times + 1, RECONSUME_TIMES_MAX)
         draft.properties[properties.DELAY] = str(level)
         if is_dead:
