@@ -180,6 +180,23 @@ async def test_groups_and_brokers_may_take_nothing_back(tmp_path: Path, remote: 
         assert (await remote.invoke(broker.address, back(message), 5)).code == ResponseCode.NO_PERMISSION
 
 
+async def test_what_is_given_back_goes_to_queues_that_there_are(tmp_path: Path, remote: RemotingClient) -> None:
+    """The retry topic has one queue, as its group once wanted."""
+    clock = FakeClock()
+    async with running(tmp_path, clock) as broker:
+        message = await tried(remote, broker)
+        await remote.ask(broker.address, back(message, 1), 5)
+    group = {"groupName": "consumers", "retryQueueNums": 8}
+    document = tmp_path / "config" / "subscriptionGroup.json"
+    document.write_text(json.dumps({"subscriptionGroupTable": {"consumers": group}}))
+    async with running(tmp_path, clock) as broker:
+        for _ in range(9):
+            await remote.ask(broker.address, back(message, 1), 5)
+        clock.seconds += 1
+        await settled()
+        assert len(await of(remote, broker, RETRY)) == 10
+
+
 def retried(body: bytes, times: int | None, most: int | None = None, **more: str) -> Command:
     command = send_request(body, topic=RETRY, RETRY_TOPIC="T", **more)
     if times is not None:
