@@ -373,6 +373,61 @@ class Index:
         """Force the files; `catch_up` raises from then on. Idempotent. Releases the GIL."""
 
 @final
+class Timers:
+    """The wheel of timers and its log, byte for byte Apache's: what is in the queue 0 of rmq_sys_wheel_timer, by time.
+
+    A slot is `step_ms` of time (times are rounded down to it); a message due in more than `window` slots is put into an
+    earlier one, to be stored anew. `file_size` is mappedFileSizeTimerLog. StoreError for files that can't be read or
+    written, StoreFull for a disk without room; nothing has changed then.
+    """
+
+    def __init__(self, store: Store, wheel: str, log_directory: str, *, file_size: int, step_ms: int, window: int) -> None:
+        """Read the files, of a store that was recovered. Nothing is written."""
+    def recover(self, flushed: int, read_time: int) -> tuple[int, int | None, bool]:
+        """Find the log's end from `flushed` on, where it was forced, and bring the wheel to it: (end, offset behind the
+        message of the last unit, None when that isn't known; whether the wheel was made anew from the log).
+
+        Files that don't make one log are deleted, as is all of it when the wheel leads to units that it has lost. Units
+        whose messages the commit log has lost are cut off. What was before `read_time` isn't pending. Releases the GIL.
+        """
+    def enqueue(
+        self, offset: int, count_max: int, limit: int, *, read_time: int, write_time: int, delivered: tuple[int, int]
+    ) -> tuple[int, int, int, list[tuple[str, int]]]:
+        """Give the messages from `offset` on units in the wheel, of records that end at or below `limit`: (where to go on,
+        how many, how many say no time, by topic how many more are pending).
+
+        What is late goes into the slot of `read_time`, which is read next. Of `delivered` = (offset, time), messages below
+        the offset that were due before the time are passed over. Stops at one that the wheel has no slot for yet.
+        Releases the GIL.
+        """
+    def count(self, time: int) -> int:
+        """Messages of a slot; one that deletes another counts -1."""
+    def next_time(self, from_time: int, to_time: int) -> int:
+        """The first time of a slot that isn't empty, or `to_time`."""
+    def open_slot(self, time: int) -> tuple[int, bool]:
+        """Hand out the messages of a slot: (units, whether the log has all of them). Releases the GIL."""
+    def due(self, count_max: int, bytes_max: int) -> tuple[list[tuple[bytes, int, bool]], bool, int, list[tuple[str, int]]]:
+        """The next messages of the slot that is open, in order: (record, time when it came to the wheel, whether it is to be
+        stored anew), without those that others delete; whether these are the last; how many the commit log hasn't got any
+        more; and by topic how many more are pending than was counted. Releases the GIL."""
+    def give_back(self, undelivered: int, write_time: int) -> None:
+        """Leave in the open slot only what wasn't handed out, and the last `undelivered` of what was. Releases the GIL."""
+    def erase(self, from_time: int, to_time: int) -> None:
+        """Make slots empty. Releases the GIL."""
+    def flush(self) -> int:
+        """Force the log, write the wheel behind it, and force that: where the log ended. What failed is tried again by the
+        next call. Releases the GIL."""
+    def delete_below(self, position: int) -> list[str]:
+        """Delete log files (never the last) all of whose messages are below a position of the commit log; their paths.
+        Releases the GIL."""
+
+def pending_timers(
+    wheel: str, log_directory: str, file_size: int, step_ms: int, from_time: int, count_max: int
+) -> tuple[list[tuple[int, int, int, int, int]], int]:
+    """(time of the slot, position, size, when it came to the wheel, flags: 2 is stored anew, 4 deletes) of units from a time
+    on, and how many more there are. For a store that nobody has open; writes nothing. Releases the GIL."""
+
+@final
 class LogReader:
     """Reads the records of a log that nobody need have opened; writes nothing. A bad sector is a fault, not an end."""
 

@@ -22,6 +22,8 @@ from rockmq.config.key import Key, Options, Role, declare
 INT_MAX = 2**31 - 1
 QUEUE_ENTRY_SIZE = 20
 BATCH_QUEUE_UNIT_SIZE = 46
+TIMER_WINDOW_MAX = 7 * 86_400 - 60
+"""Steps: half of the wheel, less some that stay blank."""
 REGISTER_PERIOD_MS_MIN = 10_000
 REGISTER_PERIOD_MS_MAX = 60_000
 
@@ -285,6 +287,41 @@ class Retention(Options, frozen=True, kw_only=True):
         return frozenset(map(int, hours))
 
 
+class Timers(Options, frozen=True, kw_only=True):
+    """Messages that are delivered at a time (TIMER_DELIVER_MS and its like), and those that take one back."""
+
+    timer_wheel_enable: Annotated[bool, Key("Take messages that are to be delivered at a time.")] = True
+    timer_precision_ms: Annotated[int, Key("Step of that time: 100, 200, 500 or 1000.", unit="ms")] = 1_000
+    timer_max_delay_sec: Annotated[
+        int, Key("How far ahead that time may be; a year at most.", unit="seconds", ge=0, le=366 * 86_400)
+    ] = 259_200
+    timer_roll_window_slot: Annotated[
+        int, Key("Steps after which a message that waits longer is stored anew.", ge=0, le=INT_MAX)
+    ] = 172_800
+    timer_flush_interval_ms: Annotated[
+        int, Key("Time between saves of how far timers are.", unit="ms", ge=1, le=INT_MAX)
+    ] = 1_000
+    timer_stop_enqueue: Annotated[bool, Key("Leave new messages in the queue of timers.")] = False
+    timer_stop_dequeue: Annotated[bool, Key("Deliver none that is due.")] = False
+    timer_congest_num_each_slot: Annotated[
+        int, Key("Messages of one step, over which some, and over twice as many all, are refused.", ge=0, le=INT_MAX)
+    ] = INT_MAX
+    mapped_file_size_timer_log: Annotated[int, Key("Size of a file of the timer log.", unit="bytes", ge=128, le=INT_MAX)] = (
+        104_857_600
+    )
+    recall_message_enable: Annotated[bool, Key("Let producers take messages back before they are delivered.")] = False
+    append_topic_for_timer_delete_key: Annotated[
+        bool, Key("Let a message that takes another back name it as Apache did before 5.5, with its topic.")
+    ] = False
+    allow_recall_when_broker_not_writeable: Annotated[bool, Key("Also if brokerPermission forbids to write.")] = True
+
+    def __post_init__(self) -> None:
+        if self.timer_precision_ms not in (100, 200, 500, 1000):
+            raise ConfigError(f"timerPrecisionMs={self.timer_precision_ms}: expected 100, 200, 500 or 1000")
+        if not 2 <= self.timer_roll_window_slot <= TIMER_WINDOW_MAX:
+            force_setattr(self, "timer_roll_window_slot", TIMER_WINDOW_MAX)  # as Apache does
+
+
 @declare
 class BrokerOptions(Role, frozen=True, kw_only=True):
     foreign: ClassVar[Foreign] = inert.BROKER
@@ -296,6 +333,7 @@ class BrokerOptions(Role, frozen=True, kw_only=True):
     consumers: Consumers = field(default_factory=Consumers)
     store: Store = field(default_factory=Store)
     retention: Retention = field(default_factory=Retention)
+    timers: Timers = field(default_factory=Timers)
 
 
 def _directories(text: str | None) -> list[str]:

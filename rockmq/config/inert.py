@@ -80,7 +80,7 @@ _REFUSED_BY_NAMESRV = _REFUSED_BY_ALL | {
 # BrokerConfig.java, BrokerIdentity.java
 _BROKER = """
     accountStatsEnable accountStatsPrintZeroValues ackMessageThreadPoolNums ackThreadPoolQueueCapacity
-    adminBrokerThreadPoolNums adminBrokerThreadPoolQueueCapacity allowRecallWhenBrokerNotWriteable appendAckAsync
+    adminBrokerThreadPoolNums adminBrokerThreadPoolQueueCapacity appendAckAsync
     appendCkAsync asyncSendEnable autoDeleteUnusedStats broadcastOffsetExpireMaxSecond broadcastOffsetExpireSecond
     brokerConfigPath brokerElectionPriority brokerFastFailureEnable brokerHeartbeatInterval brokerNotActiveTimeoutMillis
     cgColdReadThreshold checkSyncStateSetPeriod cleanOfflineBrokerInterval clearRetryTopicWhenDeleteTopic
@@ -116,7 +116,7 @@ _BROKER = """
     popReviveMaxReturnSizePerRead popReviveSkipIfGroupAbsent printChannelGroups printChannelGroupsMinNum
     priorityOrderAsc processReplyMessageThreadPoolNums pullMessageThreadPoolNums pullThreadPoolQueueCapacity
     putMessageFutureThreadPoolNums putThreadPoolQueueCapacity queryMessageThreadPoolNums queryThreadPoolQueueCapacity
-    realTimeNotifyConsumerChange recallMessageEnable recoverConcurrently recoverThreadPoolNums rejectTransactionMessage
+    realTimeNotifyConsumerChange recoverConcurrently recoverThreadPoolNums rejectTransactionMessage
     replyThreadPoolQueueCapacity retrieveMessageFromPopRetryTopicV1 reviveAckWaitMs reviveInterval reviveMaxSlow
     reviveQueueNum reviveScanTime rocketmqHome sendHeartbeatTimeoutMillis sendMessageThreadPoolNums
     sendThreadPoolQueueCapacity serverLoadBalancerEnable skipPreOnline skipWhenCKRePutReachMaxTimes slaveReadEnable
@@ -133,7 +133,7 @@ _BROKER = """
 
 # MessageStoreConfig.java
 _STORE = """
-    accessMessageInMemoryHotRatio accessMessageInMemoryMaxRatio allAckInSyncStateSet appendTopicForTimerDeleteKey
+    accessMessageInMemoryHotRatio accessMessageInMemoryMaxRatio allAckInSyncStateSet
     asyncLearner autoMessageVersionOnTopicLen batchDispatchRequestThreadPoolNums bitMapLengthConsumeQueueExt
     bottomMostCompressionTypeForConsumeQueueStore checkCommitLogOffsetOnRecover cleanRocksDBDirtyCQIntervalMin
     cleanSwapedMapInterval coldDataFlowControlEnable coldDataScanEnable combineAssignOffsetCQType
@@ -152,7 +152,7 @@ _STORE = """
     flushLeastPagesWhenWarmMapedFile haFlowControlEnable haHousekeepingInterval haListenPort haMaxGapNotInSync
     haMaxTimeSlaveNotCatchup haSendHeartbeatInterval haTransferBatchSize inSyncReplicas
     iteratorWhenUseRocksdbConsumeQueue logicalDiskSpaceCleanForciblyThreshold logicQueueForceSwapMapInterval
-    logicQueueSwapMapInterval logicQueueSwapMapReserveFileNum mappedFileSizeConsumeQueueExt mappedFileSizeTimerLog
+    logicQueueSwapMapInterval logicQueueSwapMapReserveFileNum mappedFileSizeConsumeQueueExt
     mappedFileSwapEnable maxAsyncPutMessageRequests maxBatchDeleteFilesNum
     maxChecksumRange maxConsumeQueueScan maxFilterMessageSize maxHaTransferByteInSecond
     maxOffsetMapSize maxRecoveryCommitlogFiles maxRocksDBIndexQueryDays maxSlaveResendLength maxTopicLength
@@ -164,13 +164,13 @@ _STORE = """
     sampleCountThreshold sampleSteps scheduleAsyncDeliverMaxPendingLimit scheduleAsyncDeliverMaxResendNum2Blocked
     searchBcqByCacheEnable sharedByteBufferNum slaveTimeout spinLockCollisionRetreatOptimalDegree
     statRocksDBCQIntervalSec storePathBrokerIdentity storePathDLedgerCommitLog storePathEpochFile syncFromLastFile
-    syncMasterFlushOffsetWhenStartup timerColdDataCheckIntervalMs timerCongestNumEachSlot timerEnableCheckMetrics
-    timerEnableRetryUntilSuccess timerFlushIntervalMs timerGetMessageThreadNum timerInterceptDelayLevel timerMaxDelaySec
-    timerMetricSmallThreshold timerPrecisionMs timerProgressLogIntervalMs timerPutMessageThreadNum
+    syncMasterFlushOffsetWhenStartup timerColdDataCheckIntervalMs timerEnableCheckMetrics
+    timerEnableRetryUntilSuccess timerGetMessageThreadNum timerInterceptDelayLevel
+    timerMetricSmallThreshold timerProgressLogIntervalMs timerPutMessageThreadNum
     timerRecallToTimelineEnable timerRecallToTimeWheelEnable timerReputServiceCorePoolSize timerReputServiceMaxPoolSize
     timerReputServiceQueueCapacity timerRocksDBPrecisionMs timerRocksDBRollIntervalHours timerRocksDBRollMaxTps
-    timerRocksDBRollRangeHours timerRocksDBStopScan timerRocksDBTimeExpiredMaxTps timerRollWindowSlot
-    timerSkipUnknownError timerStopEnqueue timerWheelEnable timerWheelSnapshotFlush timerWheelSnapshotIntervalMs
+    timerRocksDBRollRangeHours timerRocksDBStopScan timerRocksDBTimeExpiredMaxTps
+    timerSkipUnknownError timerWheelSnapshotFlush timerWheelSnapshotIntervalMs
     topicQueueLockNum totalReplicas transientStorePoolSize transWriteOriginTransHalfEnable travelCqFileNumWhenGetMessage
     useABSLock useReentrantLockWhenPutMessage useSeparateStorePathForRocksdbCQ wakeCommitWhenPutMessage
     wakeFlushWhenPutMessage writeWithoutMmap
@@ -204,7 +204,7 @@ _OLDER = """
     commercialTimerCount commercialTransCount compressMsgBodyOverHowmuch filterServerNums haSlaveFallbehindMax
     isBrokerContainer isScanAvailableNameSrv mapedFileSizeCommitLog mapedFileSizeConsumeQueue maxDelayTime
     pollNameServerInteval storeCheckpoint storePathConsumeQueue storePathIndex storePathQueue timerCheckMetricsWhen
-    timerEnableDisruptor timerStopDequeue timerWarmEnable transactionCheckMaxTimeInMs
+    timerEnableDisruptor timerWarmEnable transactionCheckMaxTimeInMs
 """
 
 _NAMESRV = """
