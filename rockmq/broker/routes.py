@@ -5,6 +5,7 @@ from rockmq.broker.handlers.clients import ClientHandlers
 from rockmq.broker.handlers.offsets import OffsetHandlers
 from rockmq.broker.handlers.pull import PullHandler
 from rockmq.broker.handlers.query import QueryHandlers
+from rockmq.broker.handlers.recall import RecallHandler
 from rockmq.broker.handlers.send import SendHandler
 from rockmq.protocol.codes import RequestCode
 from rockmq.remoting.dispatch import Handler
@@ -12,6 +13,7 @@ from rockmq.remoting.dispatch import Handler
 
 def routes(
     send: SendHandler,
+    recall: RecallHandler,
     pull: PullHandler,
     offsets: OffsetHandlers,
     query: QueryHandlers,
@@ -22,6 +24,7 @@ def routes(
         RequestCode.SEND_MESSAGE: send,
         RequestCode.SEND_MESSAGE_V2: send,
         RequestCode.SEND_BATCH_MESSAGE: send,
+        RequestCode.RECALL_MESSAGE: recall,
         RequestCode.PULL_MESSAGE: pull,
         RequestCode.LITE_PULL_MESSAGE: pull,
         RequestCode.QUERY_CONSUMER_OFFSET: offsets.query,

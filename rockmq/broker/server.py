@@ -25,6 +25,7 @@ from rockmq.broker.handlers.clients import ClientHandlers, notify_members
 from rockmq.broker.handlers.offsets import OffsetHandlers
 from rockmq.broker.handlers.pull import PullHandler
 from rockmq.broker.handlers.query import QueryHandlers
+from rockmq.broker.handlers.recall import RecallHandler
 from rockmq.broker.handlers.send import SendHandler
 from rockmq.broker.long_polling import SWEEP_SECONDS, LongPolling
 from rockmq.broker.offsets import ConsumerOffsets
@@ -33,6 +34,7 @@ from rockmq.broker.registration import Registration
 from rockmq.broker.routes import routes
 from rockmq.broker.runtime_info import RuntimeInfo
 from rockmq.broker.stats import SAMPLE_SECONDS
+from rockmq.broker.timers import TimerDelivery, TimerHook
 from rockmq.broker.topics import TopicTable
 from rockmq.config.broker import BrokerOptions
 from rockmq.remoting.client import RemotingClient
@@ -40,6 +42,7 @@ from rockmq.remoting.connection import Connection
 from rockmq.remoting.dispatch import Dispatcher
 from rockmq.remoting.server import RemotingServer
 from rockmq.store.message_store import MessageStore
+from rockmq.store.timers import TimerStore
 
 log = logging.getLogger(__name__)
 
@@ -68,6 +71,8 @@ class Broker:
         self._closing = AsyncExitStack()
         self.address = ""
         """Where clients are told to come, `host:port`; known after `start`."""
+        self.timers: TimerStore | None = None
+        """What waits for its time, after `start`; None without the wheel."""
 
     async def start(self) -> None:
         """Serve. Raises ConfigError when the store can't be opened or a port is taken; nothing is left running then."""
@@ -139,13 +144,20 @@ class Broker:
         topics.create_system_topics()
         topics.attach(store)
 
-        writer = DraftWriter(store, gate, [])
+        timers = None
+        if options.timers.timer_wheel_enable:
+            timers = TimerStore(store, options.timers, options.retention.file_reserved_time, clock)
+            await timers.open()
+            self._closing.push_async_callback(timers.close)
+            self.timers = runtime.timers = timers
+        writer = DraftWriter(store, gate, [TimerHook(options, timers, clock)])
 
         self._gate = gate
         self._groups = groups
         self._dispatch = Dispatcher(
             routes(
                 SendHandler(options, topics, groups, store, gate, writer),
+                RecallHandler(options, topics, store, gate, writer, clock),
                 PullHandler(options, clock, topics, groups, clients, offsets, store, gate, long_polling, runtime.got),
                 OffsetHandlers(offsets, topics, groups, store),
                 QueryHandlers(options, store),
@@ -160,6 +172,9 @@ class Broker:
         tasks.every(CLIENT_SWEEP_SECONDS, clients.expire, "client expiry")
         tasks.every(CLIENT_SWEEP_SECONDS, locks.expire, "queue lock expiry")
         tasks.every(SAMPLE_SECONDS, runtime.sample, "statistics")
+        if timers is not None:
+            tasks.start(TimerDelivery(options, timers, store, writer, clock).run(), "timers")
+            tasks.every(options.timers.timer_flush_interval_ms / 1000, timers.save, "timer checkpoint")
         tasks.every(options.consumers.flush_consumer_offset_interval / 1000, offsets.flush, "consumer offsets")
 
         await server.start(store.core, replies_at_once=not store.is_sync)

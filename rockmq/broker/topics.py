@@ -110,6 +110,8 @@ class TopicTable:
             topics.TRANSACTION_HALF: (1, both),
             topics.TRANSACTION_OP: (1, both),
         }
+        if self._options.timers.timer_wheel_enable:
+            system[topics.TIMER] = (1, both)
         if wanted.auto_create_topic_enable:
             system[topics.TEMPLATE] = (wanted.default_topic_queue_nums, both | Permission.INHERIT)
         if wanted.trace_topic_enable:

@@ -23,6 +23,7 @@ from rockmq.protocol import json as lenient
 from rockmq.protocol.bodies.client import CheckClientBody, ConsumerList, HeartbeatData, LockBatchBody, LockedQueues
 from rockmq.protocol.bodies.common import DataVersion, MessageQueue, SubscriptionData, TopicConfig
 from rockmq.protocol.bodies.route import ClusterInfo, RegisterBody, TopicRouteData, TopicTable
+from rockmq.protocol.headers.recall import RecallHandle
 from rockmq.protocol.headers.registration import RegisterBroker
 from tests.support import model
 from tests.support.damage import damaged
@@ -258,6 +259,19 @@ def test_message_ids_are_read_or_refused() -> None:
         assert 0 <= position < 1 << 64
 
     damaged([ids.offset_id(HOST, 77).encode(), ids.offset_id(bytes(19) + b"\x01", 1 << 40).encode()], check)
+
+
+def test_recall_handles_are_read_or_refused() -> None:
+    handle = RecallHandle("orders", "broker-a", 1_700_000_000_001, "7F00000100000000000000000000000A").encode()
+
+    def check(data: bytes) -> None:
+        try:
+            read = RecallHandle.decode(data.decode("latin-1"))
+        except ProtocolError:
+            return
+        assert RecallHandle.decode(read.encode()) == read
+
+    damaged([handle.encode(), handle.rstrip("=").encode()], check)
 
 
 def test_addresses_are_read_or_refused() -> None:

@@ -31,6 +31,7 @@ UNRECORDED = {
     RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST,
     RequestCode.GET_BROKER_MEMBER_GROUP,
     RequestCode.BROKER_HEARTBEAT,
+    RequestCode.RECALL_MESSAGE,  # sent by a client in tests/interop/test_timers.py
 }
 SUCCESS = 0
 

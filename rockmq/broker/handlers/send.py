@@ -19,6 +19,7 @@ from rockmq.protocol.bodies.common import TopicConfig
 from rockmq.protocol.codec import Command
 from rockmq.protocol.codes import ResponseCode
 from rockmq.protocol.flags import MessageFlag, Permission
+from rockmq.protocol.headers.recall import RecallHandle
 from rockmq.protocol.headers.send import SendMessage, SendResponse
 from rockmq.protocol.message import decode_batch
 from rockmq.remoting.connection import Connection
@@ -27,9 +28,6 @@ from rockmq.store.message_store import MessageStore, Put
 
 _NOT_BUILT = {
     properties.DELAY: "delayed messages",
-    properties.TIMER_DELAY_SEC: "timer messages",
-    properties.TIMER_DELAY_MS: "timer messages",
-    properties.TIMER_DELIVER_MS: "timer messages",
 }
 
 
@@ -156,7 +154,16 @@ class SendHandler:
         draft.light_queues = light_queues
         put = self._writer.put(draft)
         msg_id = ids.offset_id(self._store.store_host, put.position)
-        return self._stored(request, queue_id, put, msg_id, unique_key)
+        return self._stored(request, queue_id, put, msg_id, unique_key, recall_handle=self._recall_handle(header, draft))
+
+    def _recall_handle(self, header: SendMessage, draft: Draft) -> str | None:
+        """What takes the message back, if it has to wait for its time."""
+        if draft.topic != topics.TIMER or topics.is_retry(header.topic):
+            return None
+        due = int(draft.properties[properties.TIMER_OUT_MS])
+        unique_key = draft.properties[properties.UNIQ_KEY]
+        # A time is rounded down, unless it is that of a step.
+        return RecallHandle(header.topic, self._options.identity.broker_name, due + 1, unique_key).encode()
 
     def _draft(
         self,
@@ -223,6 +230,9 @@ class SendHandler:
         found = properties.decode((header.properties or "").encode())
         if found.get(properties.DELAY, "0") != "0":
             raise Refusal(ResponseCode.MESSAGE_ILLEGAL, f"a batch can't be delayed (property {properties.DELAY})")
+        for key in properties.TIMER_WISHES:
+            if key in found:
+                raise Refusal(ResponseCode.MESSAGE_ILLEGAL, f"a batch can't have a time (property {key})")
         if config.has_batch_queues and properties.UNIQ_KEY in found:
             return self._append_inner_batch(header, request, connection, queue_id, sys_flag, found)
         positions, put = self._store.append_batch(
@@ -271,6 +281,7 @@ class SendHandler:
         unique_key: str | None,
         *,
         batch_unique_key: str | None = None,
+        recall_handle: str | None = None,
     ) -> Awaitable[Answer]:
         header = SendResponse(
             msg_id=msg_id,
@@ -278,6 +289,7 @@ class SendHandler:
             queue_offset=put.queue_offset,
             transaction_id=unique_key,
             batch_uniq_id=batch_unique_key,
+            recall_handle=recall_handle,
         )
 
         def answer(durable: bool) -> Command:
