@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Sequence
+from datetime import datetime, timedelta
 from types import TracebackType
 
 from rockmq.base.errors import (
@@ -16,7 +17,7 @@ from rockmq.base.errors import (
     RockMQError,
     TooManyInFlight,
 )
-from rockmq.client import batching, queues
+from rockmq.client import batching, queues, timers
 from rockmq.client.batching import Part
 from rockmq.client.instance import Instance
 from rockmq.client.queues import Choice, RoundRobin, Selector
@@ -36,7 +37,7 @@ MESSAGE_SIZE_MAX = 4 * 1024 * 1024
 COMPRESS_FROM = 4096
 COMPRESSION_LEVEL = 5
 TEMPLATE_QUEUES = 4
-_REFUSED_IN_BATCH = (names.DELAY, names.TIMER_DELAY_SEC, names.TIMER_DELAY_MS, names.TIMER_DELIVER_MS)
+_REFUSED_IN_BATCH = (names.DELAY, *names.TIMER_WISHES)
 _SYS_FLAG, _BORN, _FLAG, _PROPERTIES = (WIRE[name] for name in ("sys_flag", "born_timestamp", "flag", "properties"))
 _RECONSUME_TIMES, _MAX_RECONSUME_TIMES, _BATCH = WIRE["reconsume_times"], WIRE["max_reconsume_times"], WIRE["batch"]
 
@@ -114,13 +115,20 @@ class Producer:
         key: str | None = None,
         queue: MessageQueue | None = None,
         selector: Selector | None = None,
+        delay: float | timedelta | None = None,
+        deliver_at: float | datetime | None = None,
         timeout: float | None = None,
     ) -> SendReceipt:
         """Send and wait until the broker has stored the message.
 
         Messages with the same `key` go to the same queue, in the order of their sends if each is awaited; `queue` names
         the queue, `selector` picks one; otherwise queues take turns. While too much is in flight, waits for room.
+
+        With `delay` (seconds) or `deliver_at` (a time with its zone, or seconds since the epoch) consumers get it then, at
+        the end of the broker's step of time (`timerPrecisionMs`), never earlier; a time that is past means now. Up to then
+        the receipt's `recall_handle` takes it back.
         """
+        message = timers.timed(message, delay, deliver_at)
         sending = self._prepare(message, self._choice(message, key, queue, selector), key, timeout)
         return await self._finish(sending)
 
@@ -131,9 +139,12 @@ class Producer:
         key: str | None = None,
         queue: MessageQueue | None = None,
         selector: Selector | None = None,
+        delay: float | timedelta | None = None,
+        deliver_at: float | datetime | None = None,
         timeout: float | None = None,
     ) -> "asyncio.Future[SendReceipt]":
         """As `send`, but returns the future of the receipt. Raises TooManyInFlight when there is no room."""
+        message = timers.timed(message, delay, deliver_at)
         sending = self._prepare(message, self._choice(message, key, queue, selector), key, timeout)
         if not self._instance.in_flight.take_nowait(sending.size):
             raise TooManyInFlight(f"no room to send: {self._instance.in_flight} are in flight")
@@ -191,6 +202,16 @@ class Producer:
                 await instance.remoting.send_oneway(target.address, sending.request(target))
         except TimeoutError:
             raise RequestTimeout(f"a one-way send to {message.topic!r} couldn't leave in time") from None
+
+    async def recall(self, handle: str, *, timeout: float | None = None) -> str:
+        """Take back a message that waits for its time: its id.
+
+        The broker has stored the wish then; it can't tell whether the message was still there. Raises InvalidMessage for
+        what is no handle, ResponseError when the broker refuses: its time has come, or the broker has
+        `recallMessageEnable=false` (the default).
+        """
+        self._sender_now()
+        return await timers.recall(self._instance, self.group, handle, self._timeout if timeout is None else timeout)
 
     async def flush(self) -> None:
         """Wait until nothing that was sent before is still on its way."""
