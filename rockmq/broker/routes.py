@@ -6,12 +6,14 @@ from rockmq.broker.handlers.offsets import OffsetHandlers
 from rockmq.broker.handlers.pull import PullHandler
 from rockmq.broker.handlers.query import QueryHandlers
 from rockmq.broker.handlers.send import SendHandler
+from rockmq.broker.handlers.transactions import TransactionHandler
 from rockmq.protocol.codes import RequestCode
 from rockmq.remoting.dispatch import Handler
 
 
 def routes(
     send: SendHandler,
+    transactions: TransactionHandler,
     pull: PullHandler,
     offsets: OffsetHandlers,
     query: QueryHandlers,
@@ -22,6 +24,7 @@ def routes(
         RequestCode.SEND_MESSAGE: send,
         RequestCode.SEND_MESSAGE_V2: send,
         RequestCode.SEND_BATCH_MESSAGE: send,
+        RequestCode.END_TRANSACTION: transactions.end,
         RequestCode.PULL_MESSAGE: pull,
         RequestCode.LITE_PULL_MESSAGE: pull,
         RequestCode.QUERY_CONSUMER_OFFSET: offsets.query,

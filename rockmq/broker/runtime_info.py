@@ -1,5 +1,6 @@
 """GET_BROKER_RUNTIME_INFO's table (protocol spec, 5.2). Tools parse some of it as numbers: all of that is always there."""
 
+from collections.abc import Callable
 from datetime import datetime, timedelta
 
 from rockmq.base.clock import Clock
@@ -20,6 +21,8 @@ class RuntimeInfo:
         self._clock = clock
         self._store = store
         self._long_polling = long_polling
+        self.tellers: list[Callable[[], dict[str, object]]] = []
+        """What other parts of the broker add to the table."""
         self._started = clock.now_ms()
         self.put = Rate(clock)
         self.got = Rate(clock)
@@ -52,7 +55,7 @@ class RuntimeInfo:
         log_disks, queue_disk = [usage(each) for each in store.log_directories], usage(store.root)
         log_disk = min(log_disks, key=lambda each: each.percent)
         behind = core.max_position - core.flushed_position
-        table = {
+        table: dict[str, object] = {
             "bootTimestamp": self._started,
             "runtime": "[ " + str(timedelta(milliseconds=now - self._started)).partition(".")[0] + " ]",
             "brokerActive": "true",
@@ -102,6 +105,8 @@ class RuntimeInfo:
             }
         if store.refusal is not None:
             table["refusesMessagesBecause"] = store.refusal
+        for teller in self.tellers:
+            table |= teller()
         # Requests don't queue here: each is carried out when it is read. Tools want the figures all the same.
         for pool in ("send", "pull", "litePull", "query", "ack"):
             table |= {

@@ -26,6 +26,7 @@ from rockmq.broker.handlers.offsets import OffsetHandlers
 from rockmq.broker.handlers.pull import PullHandler
 from rockmq.broker.handlers.query import QueryHandlers
 from rockmq.broker.handlers.send import SendHandler
+from rockmq.broker.handlers.transactions import TransactionHandler
 from rockmq.broker.long_polling import SWEEP_SECONDS, LongPolling
 from rockmq.broker.offsets import ConsumerOffsets
 from rockmq.broker.queue_locks import QueueLocks
@@ -34,6 +35,7 @@ from rockmq.broker.routes import routes
 from rockmq.broker.runtime_info import RuntimeInfo
 from rockmq.broker.stats import SAMPLE_SECONDS
 from rockmq.broker.topics import TopicTable
+from rockmq.broker.transactions import Transactions
 from rockmq.config.broker import BrokerOptions
 from rockmq.remoting.client import RemotingClient
 from rockmq.remoting.connection import Connection
@@ -140,12 +142,17 @@ class Broker:
         topics.attach(store)
 
         writer = DraftWriter(store, gate, [])
+        transactions = Transactions(options, topics, store, gate, writer, offsets, clients.producers, clock)
+        await transactions.load()
+        self._closing.callback(transactions.flush)  # or the next start would have to find out what is finished
+        runtime.tellers.append(transactions.figures)
 
         self._gate = gate
         self._groups = groups
         self._dispatch = Dispatcher(
             routes(
-                SendHandler(options, topics, groups, store, gate, writer),
+                SendHandler(options, topics, groups, store, gate, writer, transactions),
+                TransactionHandler(options, transactions, store, gate, clock),
                 PullHandler(options, clock, topics, groups, clients, offsets, store, gate, long_polling, runtime.got),
                 OffsetHandlers(offsets, topics, groups, store),
                 QueryHandlers(options, store),
@@ -161,6 +168,8 @@ class Broker:
         tasks.every(CLIENT_SWEEP_SECONDS, locks.expire, "queue lock expiry")
         tasks.every(SAMPLE_SECONDS, runtime.sample, "statistics")
         tasks.every(options.consumers.flush_consumer_offset_interval / 1000, offsets.flush, "consumer offsets")
+        tasks.every(options.transactions.transaction_check_interval / 1000, transactions.check, "transaction checks")
+        tasks.every(options.transactions.transaction_op_batch_interval / 1000, transactions.flush, "finished transactions")
 
         await server.start(store.core, replies_at_once=not store.is_sync)
         self._closing.push_async_callback(partial(self._stop_serving, server, long_polling, store, gate))

@@ -70,6 +70,22 @@ def dump(
 
 
 @app.command()
+def transactions(
+    directory: Directory,
+    config: Config = None,
+    json: Annotated[bool, typer.Option("--json", help="One JSON object per line, for programs.")] = False,
+) -> None:
+    """List the transactions that nobody has decided yet, the oldest first. Writes nothing.
+
+    The broker may run: what it has finished in the last seconds may still be listed then.
+    """
+    from rockmq.cli import store_transactions
+    from rockmq.cli.main import exit_with
+
+    exit_with(lambda: store_transactions.run(directory, config, json=json))
+
+
+@app.command()
 def repair(
     directory: Directory,
     config: Config = None,

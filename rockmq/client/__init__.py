@@ -8,7 +8,7 @@
                 async with message.process():
                     ...
 
-Not built yet: transactions, ordered and broadcast consumption, pop, SQL92 filters, static topics, access keys and TLS.
+Not built yet: ordered and broadcast consumption, pop, SQL92 filters, static topics, access keys and TLS.
 """
 
 from rockmq.base.errors import (
@@ -35,6 +35,7 @@ from rockmq.client.producer import Producer
 from rockmq.client.pull import PullResult, PullStatus
 from rockmq.client.queues import Selector
 from rockmq.client.sending import SendReceipt, SendStatus
+from rockmq.client.transactions import Decision, TransactionProducer, TransactionReceipt
 from rockmq.protocol.bodies.common import MessageQueue
 from rockmq.protocol.message import Message, StoredMessage
 
@@ -48,6 +49,7 @@ __all__ = [
     "ConnectionLost",
     "ConsumedMessage",
     "Consumer",
+    "Decision",
     "Handler",
     "InvalidMessage",
     "Message",
@@ -67,4 +69,6 @@ __all__ = [
     "SendStatus",
     "StoredMessage",
     "TooManyInFlight",
+    "TransactionProducer",
+    "TransactionReceipt",
 ]

@@ -17,6 +17,7 @@ from rockmq.client.namesrv import parse
 from rockmq.client.offsets import FromWhere
 from rockmq.client.producer import Producer
 from rockmq.client.subscription import Topics
+from rockmq.client.transactions import Checker, TransactionProducer
 from rockmq.protocol import topics as topic_names
 from rockmq.protocol.codec import Serializer
 from rockmq.protocol.compression import Compression
@@ -100,6 +101,33 @@ class Client(Admin):
         made = Producer(
             self._instance,
             group,
+            timeout=timeout,
+            retries=retries,
+            compression=_COMPRESSIONS[compression],
+            compress_from=compress_from,
+            message_size_max=message_size_max,
+        )
+        self._keep(made)
+        return made
+
+    def transaction_producer(
+        self,
+        group: str,
+        checker: Checker,
+        *,
+        timeout: float = 3.0,
+        retries: int = 2,
+        compression: Literal["zlib", "lz4", "zstd", "none"] = "zlib",
+        compress_from: int = producers.COMPRESS_FROM,
+        message_size_max: int = producers.MESSAGE_SIZE_MAX,
+    ) -> TransactionProducer:
+        """A producer that sends in transactions, otherwise as `producer`. Brokers that weren't told what came of one ask
+        `checker`, also of transactions that other processes of the group have begun."""
+        self._check(group)
+        made = TransactionProducer(
+            self._instance,
+            group,
+            checker,
             timeout=timeout,
             retries=retries,
             compression=_COMPRESSIONS[compression],

@@ -10,7 +10,7 @@ import logging
 import os
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from rockmq.base import address
@@ -21,14 +21,16 @@ from rockmq.client.channel import Channel
 from rockmq.client.in_flight import InFlight
 from rockmq.client.namesrv import NameServers
 from rockmq.client.routes import Routes
-from rockmq.protocol import codec, json
+from rockmq.protocol import codec, json, properties
 from rockmq.protocol.bodies.client import ConsumerData, HeartbeatData, ProducerData
 from rockmq.protocol.codec import Command, Serializer
 from rockmq.protocol.codes import RequestCode, ResponseCode
 from rockmq.protocol.header import Header
 from rockmq.protocol.headers.admin import GetConsumerRunningInfo
 from rockmq.protocol.headers.client import HeartBeat, NotifyConsumerIdsChanged, UnregisterClient
+from rockmq.protocol.headers.transaction import CheckTransactionState
 from rockmq.protocol.ids import UniqueIds
+from rockmq.protocol.message import StoredMessage, decode_stored
 from rockmq.remoting.client import CONNECT_TIMEOUT, RemotingClient
 from rockmq.remoting.connection import Connection
 from rockmq.remoting.dispatch import Refusal
@@ -79,6 +81,7 @@ class Instance:
             {
                 RequestCode.NOTIFY_CONSUMER_IDS_CHANGED: self._members_changed,
                 RequestCode.GET_CONSUMER_RUNNING_INFO: self._running_info,
+                RequestCode.CHECK_TRANSACTION_STATE: self._check_transaction,
             },
             clock,
         )
@@ -87,6 +90,8 @@ class Instance:
         self.routes = Routes(self.names, self.tasks, self.request, self._route_changed)
         self._producers: Counter[str] = Counter()
         self._consumers: dict[str, Member] = {}
+        self.transaction_checks: dict[str, Callable[[CheckTransactionState, StoredMessage, Connection], None]] = {}
+        """By producer group, who answers a broker that asks what came of a transaction."""
         self._channels: dict[str, Channel] = {}
         self._connecting: dict[str, asyncio.Task[Channel]] = {}
         self._lost: set[str] = set()
@@ -273,3 +278,12 @@ class Instance:
         if consumer is None:
             raise Refusal(ResponseCode.SYSTEM_ERROR, f"the consumer group <{header.consumer_group}> isn't at this client")
         return codec.reply(request, body=consumer.running_info())
+
+    def _check_transaction(self, header: CheckTransactionState, request: Command, connection: Connection) -> None:
+        for message in decode_stored(request.body, header.bname or ""):
+            group = message.properties.get(properties.PGROUP, "")
+            check = self.transaction_checks.get(group)
+            if check is None:
+                log.warning("broker %s asks for a transaction of group %r, which isn't at this client", connection.peer, group)
+            else:
+                check(header, message, connection)

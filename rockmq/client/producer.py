@@ -10,7 +10,6 @@ from rockmq.base.errors import (
     ClientClosed,
     ConnectError,
     InvalidMessage,
-    NotSupported,
     ProtocolError,
     RequestTimeout,
     RockMQError,
@@ -26,6 +25,7 @@ from rockmq.protocol import topics
 from rockmq.protocol.bodies.common import MessageQueue
 from rockmq.protocol.codes import RequestCode
 from rockmq.protocol.compression import Compression, compress
+from rockmq.protocol.flags import TransactionState
 from rockmq.protocol.header import encode
 from rockmq.protocol.headers.send import SendMessageV2
 from rockmq.protocol.message import Message, encode_batch
@@ -36,7 +36,8 @@ MESSAGE_SIZE_MAX = 4 * 1024 * 1024
 COMPRESS_FROM = 4096
 COMPRESSION_LEVEL = 5
 TEMPLATE_QUEUES = 4
-_REFUSED_IN_BATCH = (names.DELAY, names.TIMER_DELAY_SEC, names.TIMER_DELAY_MS, names.TIMER_DELIVER_MS)
+DELAYS = (names.DELAY, names.TIMER_DELAY_SEC, names.TIMER_DELAY_MS, names.TIMER_DELIVER_MS)
+"""Properties that put a delivery off."""
 _SYS_FLAG, _BORN, _FLAG, _PROPERTIES = (WIRE[name] for name in ("sys_flag", "born_timestamp", "flag", "properties"))
 _RECONSUME_TIMES, _MAX_RECONSUME_TIMES, _BATCH = WIRE["reconsume_times"], WIRE["max_reconsume_times"], WIRE["batch"]
 
@@ -258,7 +259,9 @@ class Producer:
             raise ClientClosed("this producer was not started: use `async with`")
         return self._sender
 
-    def _prepare(self, message: Message, choose: Choice, key: str | None, timeout: float | None) -> Sending:
+    def _prepare(
+        self, message: Message, choose: Choice, key: str | None, timeout: float | None, *, in_transaction: bool = False
+    ) -> Sending:
         sender = self._sender_now()
         body = self._check_body(message.body)
         fields = self._topic(message.topic)[0].copy()
@@ -274,13 +277,16 @@ class Producer:
             if len(smaller) < len(body):
                 body = smaller
                 fields[_SYS_FLAG] = str(int(self._compression.flags))
+        if in_transaction:
+            carried |= {names.TRAN_MSG: "true", names.PGROUP: self.group}
+            fields[_SYS_FLAG] = str(int(fields[_SYS_FLAG]) | TransactionState.PREPARED)
         fields[_BORN] = str(self._instance.clock.now_ms())
         if message.flag:
             fields[_FLAG] = str(message.flag)
         fields[_PROPERTIES] = _text(carried).decode()
         return Sending(
             sender, RequestCode.SEND_MESSAGE_V2, message.topic, fields, body, msg_id, choose,
-            self._timeout if timeout is None else timeout, self._retries,
+            self._timeout if timeout is None else timeout, 0 if in_transaction else self._retries,
         )  # fmt: skip
 
     def _part(self, message: Message, first: Message, key: str | None) -> Part:
@@ -290,7 +296,7 @@ class Producer:
         if topics.is_retry(message.topic):
             raise InvalidMessage("a batch can't go to a retry topic")
         carried, msg_id = self._properties(message, key)
-        for name in _REFUSED_IN_BATCH:
+        for name in DELAYS:
             if name in carried:
                 raise InvalidMessage(f"a message in a batch can't have the property {name}")
         if carried.get(names.WAIT) != first.properties.get(names.WAIT):
@@ -319,7 +325,7 @@ class Producer:
         if msg_id is None:
             msg_id = carried[names.UNIQ_KEY] = self._instance.unique_ids.make()
         if carried.get(names.TRAN_MSG) == "true":
-            raise NotSupported("transactions aren't built into this client yet: TRAN_MSG can't be sent")
+            raise InvalidMessage("TRAN_MSG is for transactions, which TransactionProducer.send_in_transaction sends")
         return carried, msg_id
 
     def _check_body(self, body: bytes) -> bytes:

@@ -285,6 +285,21 @@ class Retention(Options, frozen=True, kw_only=True):
         return frozenset(map(int, hours))
 
 
+class Transactions(Options, frozen=True, kw_only=True):
+    reject_transaction_message: Annotated[bool, Key("Refuse transactional messages.")] = False
+    transaction_time_out: Annotated[
+        int, Key("Age at which the producer of an undecided message is asked.", unit="ms", ge=0, le=2**63 - 1)
+    ] = 6_000
+    transaction_check_interval: Annotated[int, Key("Time between such questions.", unit="ms", ge=1, le=2**63 - 1)] = 30_000
+    transaction_check_max: Annotated[int, Key("Questions after which a message is given up.", ge=1, le=INT_MAX)] = 15
+    transaction_op_msg_max_size: Annotated[
+        int, Key("Size at which the offsets of finished messages are written.", unit="bytes", ge=1, le=1 << 20)
+    ] = 4_096
+    transaction_op_batch_interval: Annotated[
+        int, Key("Time after which they are written in any case.", unit="ms", ge=1, le=2**63 - 1)
+    ] = 3_000
+
+
 @declare
 class BrokerOptions(Role, frozen=True, kw_only=True):
     foreign: ClassVar[Foreign] = inert.BROKER
@@ -296,6 +311,7 @@ class BrokerOptions(Role, frozen=True, kw_only=True):
     consumers: Consumers = field(default_factory=Consumers)
     store: Store = field(default_factory=Store)
     retention: Retention = field(default_factory=Retention)
+    transactions: Transactions = field(default_factory=Transactions)
 
 
 def _directories(text: str | None) -> list[str]:

@@ -362,6 +362,11 @@ class MessageStore:
             return Found([], 0, 0)
         return await self._index.query(topic, key, count_max, begin, end, is_tag=is_tag)
 
+    async def index_reaches(self, position: int) -> bool:
+        """Whether `query` finds all that is below a position that may be read by now; False when this store keeps no index.
+        Raises StoreUnavailable."""
+        return self._index is not None and await self._index.reaches(position)
+
     def watch(self, topic: str, queue_id: int) -> None:
         """Have the queue's next message reported, once."""
         self.core.watch(topic, queue_id)

@@ -13,12 +13,13 @@ from rockmq.broker.durability import TIMEOUT_REMARK, DurabilityGate
 from rockmq.broker.groups import GroupTable
 from rockmq.broker.replies import after
 from rockmq.broker.topics import TopicTable
+from rockmq.broker.transactions import Transactions
 from rockmq.config.broker import BrokerOptions
 from rockmq.protocol import codec, ids, properties, topics
 from rockmq.protocol.bodies.common import TopicConfig
 from rockmq.protocol.codec import Command
 from rockmq.protocol.codes import ResponseCode
-from rockmq.protocol.flags import MessageFlag, Permission
+from rockmq.protocol.flags import MessageFlag, Permission, TransactionState
 from rockmq.protocol.headers.send import SendMessage, SendResponse
 from rockmq.protocol.message import decode_batch
 from rockmq.remoting.connection import Connection
@@ -50,12 +51,14 @@ class SendHandler:
         store: MessageStore,
         gate: DurabilityGate,
         writer: DraftWriter,
+        transactions: Transactions,
     ) -> None:
         self._options = options
         self._topics = topic_table
         self._groups = groups
         self._store = store
         self._writer = writer
+        self._transactions = transactions
         self._gate = gate
         self._unique_ids = ids.UniqueIds(store.store_host[:-4])
         self._extra = {
@@ -154,7 +157,7 @@ class SendHandler:
         unique_key = found.setdefault(properties.UNIQ_KEY, self._unique_ids.make())
         draft = self._draft(header, request, connection, queue_id, sys_flag, found)
         draft.light_queues = light_queues
-        put = self._writer.put(draft)
+        put = self._transactions.prepare(draft) if _is_half(draft) else self._writer.put(draft)
         msg_id = ids.offset_id(self._store.store_host, put.position)
         return self._stored(request, queue_id, put, msg_id, unique_key)
 
@@ -168,7 +171,7 @@ class SendHandler:
         found: dict[str, str],
     ) -> Draft:
         """What a client sent, with the properties `found` less what clients may not say and with what the broker says."""
-        self._refuse_special(found, sys_flag)
+        self._refuse_special(found)
         for key in list(found):
             if key in (properties.POP_CK, properties.CRC32) or key.startswith(properties.TRANSIENT_PREFIX):
                 del found[key]
@@ -186,12 +189,10 @@ class SendHandler:
             reconsume_times=header.reconsume_times or 0,
         )
 
-    def _refuse_special(self, found: dict[str, str], sys_flag: int) -> None:
+    def _refuse_special(self, found: dict[str, str]) -> None:
         for key, what in _NOT_BUILT.items():
             if key in found:
                 raise Refusal(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, f"{what} (property {key}) are not built yet")
-        if found.get(properties.TRAN_MSG, "").lower() == "true" or sys_flag & MessageFlag.TRANSACTION:
-            raise Refusal(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, "transactional messages are not built yet")
 
     def _light_queues(self, topic: str, found: dict[str, str]) -> list[str]:
         """The light queues that a message names (LmqDispatch.java). Raises Refusal when they can't be had."""
@@ -218,9 +219,9 @@ class SendHandler:
     ) -> Awaitable[Answer]:
         if topics.is_retry(header.topic):
             raise Refusal(ResponseCode.MESSAGE_ILLEGAL, f"retry topics take no batches: {header.topic}")
-        if sys_flag & MessageFlag.TRANSACTION:
-            raise Refusal(ResponseCode.MESSAGE_ILLEGAL, "a batch can't be transactional")
         found = properties.decode((header.properties or "").encode())
+        if sys_flag & MessageFlag.TRANSACTION or _asks_for_transaction(found):
+            raise Refusal(ResponseCode.MESSAGE_ILLEGAL, "a batch can't be transactional")
         if found.get(properties.DELAY, "0") != "0":
             raise Refusal(ResponseCode.MESSAGE_ILLEGAL, f"a batch can't be delayed (property {properties.DELAY})")
         if config.has_batch_queues and properties.UNIQ_KEY in found:
@@ -286,3 +287,20 @@ class SendHandler:
             return codec.reply(request, ResponseCode.FLUSH_DISK_TIMEOUT, TIMEOUT_REMARK, header, extra=self._extra)
 
         return after(self._gate, put.end, answer)
+
+
+def _asks_for_transaction(found: dict[str, str]) -> bool:
+    return found.get(properties.TRAN_MSG, "").lower() == "true"
+
+
+def _is_half(draft: Draft) -> bool:
+    """Whether a message is half a transaction, of which its sysFlag tells no more then. Raises Refusal."""
+    state = draft.sys_flag & MessageFlag.TRANSACTION
+    wanted = _asks_for_transaction(draft.properties)
+    if state not in (TransactionState.NONE, TransactionState.PREPARED) or (state and not wanted):
+        said = f"sysFlag {draft.sys_flag:#x} and property {properties.TRAN_MSG} {'true' if wanted else 'not true'}"
+        remark = f"{said}: expected both of a prepared message, 4 and true, or neither"
+        raise Refusal(ResponseCode.MESSAGE_ILLEGAL, remark)
+    draft.sys_flag &= ~MessageFlag.TRANSACTION
+    # Clients before 4.6.1 send back what they consumed as it was.
+    return wanted and not (draft.reconsume_times > 0 and properties.DELAY in draft.properties)

@@ -1,0 +1,101 @@
+"""END_TRANSACTION (EndTransactionProcessor.java; protocol spec, 4.6).
+
+A transaction ends once: the same decision again is answered as the first one, the opposite one is an error.
+"""
+
+from collections.abc import Awaitable
+
+from rockmq.base.clock import Clock
+from rockmq.base.errors import ProtocolError
+from rockmq.broker.durability import TIMEOUT_REMARK, DurabilityGate
+from rockmq.broker.half_messages import Half, Outcome
+from rockmq.broker.replies import after
+from rockmq.broker.transactions import Transactions
+from rockmq.config.broker import BrokerOptions
+from rockmq.protocol import codec, properties
+from rockmq.protocol.codec import Command
+from rockmq.protocol.codes import ResponseCode
+from rockmq.protocol.flags import TransactionState
+from rockmq.protocol.headers.transaction import EndTransaction
+from rockmq.remoting.connection import Connection
+from rockmq.remoting.dispatch import Answer, Refusal
+from rockmq.store.message_store import MessageStore
+
+_DECISIONS = (TransactionState.NONE, TransactionState.COMMIT, TransactionState.ROLLBACK)
+
+
+class TransactionHandler:
+    def __init__(
+        self, options: BrokerOptions, transactions: Transactions, store: MessageStore, gate: DurabilityGate, clock: Clock
+    ) -> None:
+        self._time_out = options.transactions.transaction_time_out
+        self._transactions = transactions
+        self._store = store
+        self._gate = gate
+        self._clock = clock
+
+    def end(self, header: EndTransaction, request: Command, connection: Connection) -> Answer | Awaitable[Answer]:
+        if header.commit_or_rollback not in _DECISIONS:
+            remark = f"commitOrRollback is {header.commit_or_rollback}: expected 0 (unknown), 8 (commit) or 12 (rollback)"
+            raise Refusal(ResponseCode.INVALID_PARAMETER, remark)
+        half = self._half(header)
+        if header.commit_or_rollback == TransactionState.NONE:
+            return codec.reply(request)  # nothing is decided; the producer is asked again
+        if self._transactions.is_known(half.root):
+            return self._end(half, header, request)
+        return self._find_out_then_end(half, header, request)
+
+    async def _find_out_then_end(self, half: Half, header: EndTransaction, request: Command) -> Answer:
+        await self._transactions.find_out(half)
+        answer = self._end(half, header, request)
+        return await answer if isinstance(answer, Awaitable) else answer
+
+    def _half(self, header: EndTransaction) -> Half:
+        half = self._transactions.half_at(header.commit_log_offset)
+        if half is None:
+            remark = f"Find prepared transaction message failed: there is none at commitLogOffset {header.commit_log_offset}"
+            raise Refusal(ResponseCode.SYSTEM_ERROR, remark)
+        if half.group != header.producer_group:
+            remark = f"The producer group wrong: {header.producer_group}, the message was prepared by {half.group}"
+            raise Refusal(ResponseCode.SYSTEM_ERROR, remark)
+        if half.offset != header.tran_state_table_offset:
+            remark = f"The transaction state table offset wrong: {header.tran_state_table_offset}, it is {half.offset}"
+            raise Refusal(ResponseCode.SYSTEM_ERROR, remark)
+        return half
+
+    def _end(self, half: Half, header: EndTransaction, request: Command) -> Answer | Awaitable[Answer]:
+        commits = header.commit_or_rollback == TransactionState.COMMIT
+        outcome = self._transactions.outcome(half.root)
+        if outcome is not None and commits != (outcome is Outcome.COMMITTED):
+            wanted = "committed" if commits else "rolled back"
+            remark = f"transaction {half.unique_key} can't be {wanted}, it was {outcome}"
+            raise Refusal(ResponseCode.ILLEGAL_OPERATION, remark)
+        if outcome is None:
+            self._check_age(half, header)
+            try:
+                self._transactions.commit(half.root) if commits else self._transactions.roll_back(half.root)
+            except ProtocolError as error:
+                raise Refusal(ResponseCode.MESSAGE_ILLEGAL, str(error)) from None
+        if request.is_oneway:
+            return None
+        if not commits:
+            self._transactions.tell()  # nothing else says so on disk
+
+        def answer(durable: bool) -> Command:
+            if durable:
+                return codec.reply(request)
+            return codec.reply(request, ResponseCode.FLUSH_DISK_TIMEOUT, TIMEOUT_REMARK)
+
+        return after(self._gate, self._store.core.max_position, answer)
+
+    def _check_age(self, half: Half, header: EndTransaction) -> None:
+        """A producer that set the time of its first check is expected to decide within it, or to wait for the check."""
+        if header.from_transaction_check or not half.draft.properties.get(properties.CHECK_IMMUNITY_TIME):
+            return
+        age, allowed = self._clock.now_ms() - half.since, half.immunity_ms(self._time_out)
+        if age > allowed:
+            remark = (
+                f"the decision comes {age} ms after the message, over the {allowed} ms of {properties.CHECK_IMMUNITY_TIME}: "
+                "the producer is going to be asked for it"
+            )
+            raise Refusal(ResponseCode.ILLEGAL_OPERATION, remark)
