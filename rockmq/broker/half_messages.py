@@ -64,6 +64,16 @@ class Half:
         return min(self._number(properties.TRAN_PREPARED_QUEUE_OFFSET, self.offset), self.offset)
 
     @property
+    def is_nameless_copy(self) -> bool:
+        """Whether Apache's broker has written it again, which doesn't say of which one it is a copy."""
+        return self.checks > 0 and properties.TRAN_PREPARED_QUEUE_OFFSET not in self.draft.properties
+
+    @property
+    def origin(self) -> tuple[str, int, bytes]:
+        """What copies have in common."""
+        return self.unique_key, self.draft.born_timestamp, self.draft.born_host
+
+    @property
     def real_topic(self) -> str:
         return self.draft.properties.get(properties.REAL_TOPIC, "")
 
@@ -108,8 +118,13 @@ def outcome_in(found: "_core.Record", half: Half, positions: Container[int]) -> 
     is_given_up = topic == topics.TRANSACTION_CHECK_MAX
     if not is_given_up and sys_flag & MessageFlag.TRANSACTION != TransactionState.COMMIT:
         return None
-    if said.get(properties.UNIQ_KEY) != half.unique_key:
+    unique_key = said.get(properties.UNIQ_KEY)
+    if unique_key != half.unique_key:
         return None  # another key with the same hash
-    if prepared not in positions and said.get(properties.TRAN_PREPARED_QUEUE_OFFSET) != str(half.root):
-        return None
-    return Outcome.GIVEN_UP if is_given_up else Outcome.COMMITTED
+    if (
+        prepared in positions
+        or said.get(properties.TRAN_PREPARED_QUEUE_OFFSET) == str(half.root)
+        or (half.is_nameless_copy and (unique_key, found[7], found[8]) == half.origin)
+    ):
+        return Outcome.GIVEN_UP if is_given_up else Outcome.COMMITTED
+    return None

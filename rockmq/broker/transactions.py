@@ -128,8 +128,8 @@ class Transactions:
                 break
             offset = result.next_offset
             await asyncio.sleep(0)
-        time_out = self._wanted.transaction_time_out
         replaced = []
+        roots: dict[tuple[str, int, bytes], int] = {}
         for number, offset in enumerate(each for each in range(half_begin, self._next_half) if each not in done):
             if number % SLICE == 0:
                 await asyncio.sleep(0)
@@ -137,11 +137,12 @@ class Transactions:
             if half is None:
                 continue
             before = self._pending.pop(half.root, None)
+            if before is None and half.is_nameless_copy and half.origin in roots:
+                before = self._pending.pop(roots[half.origin], None)
             if before is not None:
                 replaced.append(before.offset)
-            self._pending[half.root] = Pending(
-                half.root, half.offset, half.position, half.since, half.immunity_ms(time_out), sure=False
-            )
+            roots[half.origin] = half.root
+            self._add(half, sure=False)
         for offset in replaced:  # by the same, written again; a kill came before that was told
             self._finish_half(offset)
         if self._pending:
@@ -170,10 +171,12 @@ class Transactions:
         half = replace(draft, topic=topics.TRANSACTION_HALF, queue_id=0, properties=said, light_queues=())
         put = self._writer.append(half)
         self._next_half = put.queue_offset + 1
-        made = Half(put.queue_offset, put.position, stored, half)
-        immunity_ms = made.immunity_ms(self._wanted.transaction_time_out)
-        self._pending[made.offset] = Pending(made.offset, made.offset, made.position, made.since, immunity_ms, sure=True)
+        self._add(Half(put.queue_offset, put.position, stored, half), sure=True)
         return put
+
+    def _add(self, half: Half, *, sure: bool) -> None:
+        immunity_ms = half.immunity_ms(self._wanted.transaction_time_out)
+        self._pending[half.root] = Pending(half.root, half.offset, half.position, half.since, immunity_ms, sure)
 
     def _check(self, draft: Draft) -> None:
         """Raise Refusal if this can't be half a transaction."""
@@ -363,7 +366,6 @@ class Transactions:
                 break
             except RockMQError as error:
                 log.error("the transaction at offset %d can't be checked: %s", pending.offset, error)
-        self.flush()
 
     async def _look_after(self, pending: Pending) -> None:
         age = self._clock.now_ms() - pending.since

@@ -30,7 +30,6 @@ EXPECTED: dict[str, object] = {
 NOT_BUILT = {
     "sendBack": "delay levels",
     "delay": "delay levels",
-    "transaction": "transactions",
     "request": "request-reply",
 }
 

@@ -10,6 +10,9 @@ from tests.support import apache, server
 from tests.support.process import eventually, free_broker_port, free_port
 
 _GET_ROUTE = 105
+HASTE = {"transactionCheckInterval": "1000", "transactionTimeOut": "1000"}
+"""What brokers of either kind are told so that tests don't take minutes."""
+
 _TEMPLATE_TOPIC = "TBW102"  # every broker that creates topics on demand registers it
 
 
@@ -36,7 +39,8 @@ class RockMQ:
         self.namesrv = self.broker = ""
 
     def start(self) -> None:
-        serve = server.serve(self._directory, namesrv_port=self._namesrv_port, broker_port=self._broker_port)
+        settings = [word for key, value in HASTE.items() for word in ("--set", f"{key}={value}")]
+        serve = server.serve(self._directory, *settings, namesrv_port=self._namesrv_port, broker_port=self._broker_port)
         self._server = self._stack.enter_context(serve)
         self.namesrv, self.broker = self._server.namesrv, self._server.broker
 
@@ -61,7 +65,7 @@ class Apache:
         if not self._names:
             self._names = self._stack.enter_context(apache.name_server(self._directory / "namesrv", self._namesrv_port))
             self.namesrv = self._names.address
-        peer = apache.broker(self._directory / "broker", self._broker_port, self.namesrv)
+        peer = apache.broker(self._directory / "broker", self._broker_port, self.namesrv, properties=HASTE)
         self._broker = self._stack.enter_context(peer)
         self.broker = self._broker.address
 

@@ -120,7 +120,13 @@ REFUSED = {
         ResponseCode.MESSAGE_ILLEGAL,
         "INNER_NUM",
     ),
-    "transactional batch": (send_fields(m="true", f="4"), BATCH, ResponseCode.MESSAGE_ILLEGAL, "transactional"),
+    "batch with a transaction's flag": (send_fields(m="true", f="4"), BATCH, ResponseCode.MESSAGE_ILLEGAL, "transactional"),
+    "batch with a transaction's property": (
+        send_fields(m="true", i="TRAN_MSG\x01TRUE\x02"),
+        BATCH,
+        ResponseCode.MESSAGE_ILLEGAL,
+        "transactional",
+    ),
     "delayed batch": (send_fields(m="true", i="DELAY\x013\x02"), BATCH, ResponseCode.MESSAGE_ILLEGAL, "DELAY"),
     "message for light queues": (
         send_fields(i="INNER_MULTI_DISPATCH\x01%LMQ%a\x02"),

@@ -96,7 +96,7 @@ REFUSED = {
     "properties over their bound": ({"KEYS": "k" * 32_700}, ResponseCode.MESSAGE_ILLEGAL, "32767"),
     "properties that a crash could have torn": ({"a": "\0" * 16 + "b"}, ResponseCode.MESSAGE_ILLEGAL, "torn"),
     "a timer": ({"TIMER_DELAY_SEC": "1"}, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, "not built"),
-    "half a transaction": ({"TRAN_MSG": "true"}, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, "not built"),
+    "half a transaction": ({"TRAN_MSG": "true"}, ResponseCode.MESSAGE_ILLEGAL, "transactional"),
 }
 
 
