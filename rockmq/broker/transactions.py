@@ -56,6 +56,8 @@ SLICE = 20
 """Transactions that a round of checks looks after before others get the loop."""
 READ_COUNT = 32
 READ_BYTES = 1 << 20
+FOUND_MAX = 1024
+"""Messages with a unique key among which the end of a transaction is looked for, the newest."""
 FOREVER_MS = 2**53
 
 
@@ -342,8 +344,7 @@ class Transactions:
         first = self._half_in_queue(half.root)
         positions = {half.position} if first is None else {half.position, first.position}
         for topic in (half.real_topic, topics.SCHEDULE, topics.TIMER, topics.TRANSACTION_CHECK_MAX):
-            count = self._options.store.max_msgs_num_batch
-            found = await store.query(topic, half.unique_key, count, 0, FOREVER_MS, is_tag=False)
+            found = await store.query(topic, half.unique_key, FOUND_MAX, 0, FOREVER_MS, is_tag=False)
             for record in codec.decode_records(b"".join(found.records)):
                 outcome = outcome_in(record, half, positions)
                 if outcome is not None:

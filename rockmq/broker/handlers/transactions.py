@@ -3,10 +3,12 @@
 A transaction ends once: the same decision again is answered as the first one, the opposite one is an error.
 """
 
-from collections.abc import Awaitable
+import logging
+from collections.abc import Awaitable, Iterator
+from contextlib import contextmanager
 
 from rockmq.base.clock import Clock
-from rockmq.base.errors import ProtocolError
+from rockmq.base.errors import ProtocolError, RockMQError
 from rockmq.broker.durability import TIMEOUT_REMARK, DurabilityGate
 from rockmq.broker.half_messages import Half, Outcome
 from rockmq.broker.replies import after
@@ -20,6 +22,8 @@ from rockmq.protocol.headers.transaction import EndTransaction
 from rockmq.remoting.connection import Connection
 from rockmq.remoting.dispatch import Answer, Refusal
 from rockmq.store.message_store import MessageStore
+
+log = logging.getLogger(__name__)
 
 _DECISIONS = (TransactionState.NONE, TransactionState.COMMIT, TransactionState.ROLLBACK)
 
@@ -35,19 +39,21 @@ class TransactionHandler:
         self._clock = clock
 
     def end(self, header: EndTransaction, request: Command, connection: Connection) -> Answer | Awaitable[Answer]:
-        if header.commit_or_rollback not in _DECISIONS:
-            remark = f"commitOrRollback is {header.commit_or_rollback}: expected 0 (unknown), 8 (commit) or 12 (rollback)"
-            raise Refusal(ResponseCode.INVALID_PARAMETER, remark)
-        half = self._half(header)
-        if header.commit_or_rollback == TransactionState.NONE:
-            return codec.reply(request)  # nothing is decided; the producer is asked again
-        if self._transactions.is_known(half.root):
-            return self._end(half, header, request)
+        with _logged(request):
+            if header.commit_or_rollback not in _DECISIONS:
+                remark = f"commitOrRollback is {header.commit_or_rollback}: expected 0 (unknown), 8 (commit) or 12 (rollback)"
+                raise Refusal(ResponseCode.INVALID_PARAMETER, remark)
+            half = self._half(header)
+            if header.commit_or_rollback == TransactionState.NONE:
+                return codec.reply(request)  # nothing is decided; the producer is asked again
+            if self._transactions.is_known(half.root):
+                return self._end(half, header, request)
         return self._find_out_then_end(half, header, request)
 
     async def _find_out_then_end(self, half: Half, header: EndTransaction, request: Command) -> Answer:
-        await self._transactions.find_out(half)
-        answer = self._end(half, header, request)
+        with _logged(request):
+            await self._transactions.find_out(half)
+            answer = self._end(half, header, request)
         return await answer if isinstance(answer, Awaitable) else answer
 
     def _half(self, header: EndTransaction) -> Half:
@@ -99,3 +105,14 @@ class TransactionHandler:
                 "the producer is going to be asked for it"
             )
             raise Refusal(ResponseCode.ILLEGAL_OPERATION, remark)
+
+
+@contextmanager
+def _logged(request: Command) -> Iterator[None]:
+    """Log what is refused to a producer that doesn't hear of it, which are almost all."""
+    try:
+        yield
+    except (Refusal, RockMQError) as error:
+        if request.is_oneway:
+            log.warning("a decision is refused: %s", error)
+        raise

@@ -6,7 +6,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from rockmq.broker import transactions
+from rockmq.broker import server, transactions
+from rockmq.broker.drafts import Draft, DraftWriter
 from rockmq.broker.half_messages import finished
 from rockmq.cli import store_transactions
 from rockmq.protocol import codec, topics
@@ -238,6 +239,22 @@ async def test_a_committed_message_goes_into_its_light_queues_only_then(tmp_path
         for name in ("%LMQ%a", "%LMQ%b"):
             [message] = await bench.messages(name)
             assert (message.topic, message.body, message.properties["INNER_MULTI_QUEUE_OFFSET"]) == ("T", b"x", "0,0")
+
+
+async def test_hooks_see_a_message_when_it_is_committed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As those of delayed messages do: a half message itself goes nowhere else."""
+
+    def detour(draft: Draft) -> None:
+        if draft.properties.pop("detour", None):
+            draft.topic = "ELSEWHERE"
+
+    monkeypatch.setattr(server, "DraftWriter", lambda store, gate, hooks: DraftWriter(store, gate, [*hooks, detour]))
+    async with Bench(tmp_path / "store") as bench:
+        await bench.invoke(create_request("ELSEWHERE"))
+        half = await bench.prepare(b"x", detour="yes")
+        assert len(await bench.messages(topics.TRANSACTION_HALF)) == 1
+        await bench.end(half, COMMIT)
+        assert (len(await bench.messages()), len(await bench.messages("ELSEWHERE"))) == (0, 1)
 
 
 async def test_a_waiting_pull_is_woken_by_the_commit(tmp_path: Path) -> None:
