@@ -1,6 +1,6 @@
 """Transactions as they lie in the log (TransactionalMessageUtil.java, TransactionalMessageBridge.java; store spec, 6.3).
 
-    half message   RMQ_SYS_TRANS_HALF_TOPIC, queue 0: as its producer sent it, with where it is to go in REAL_TOPIC and REAL_QID
+    half message   RMQ_SYS_TRANS_HALF_TOPIC, queue 0: as its producer sent it, and where it is to go in REAL_TOPIC, REAL_QID
     op message     RMQ_SYS_TRANS_OP_HALF_TOPIC, queue 0, tag `d`: queue offsets of half messages that are finished, in
                    decimal, each with a comma behind it; from 4.9 a single one without
     committed      the half message at its place, COMMIT in sysFlag, and in the record's prepared transaction offset the

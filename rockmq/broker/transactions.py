@@ -159,7 +159,10 @@ class Transactions:
     # What handlers ask for
 
     def prepare(self, draft: Draft) -> Put:
-        """Store a message that nobody sees before its producer commits it. Raises Refusal, StoreUnavailable, ProtocolError."""
+        """Store a message that nobody sees before its producer commits it.
+
+        Raises Refusal, StoreUnavailable, ProtocolError.
+        """
         self._check(draft)
         said = {name: value for name, value in draft.properties.items() if name not in _OURS}
         if unique_key := said.get(properties.UNIQ_KEY):
@@ -293,6 +296,7 @@ class Transactions:
         while self._untold:
             told = list(self._fitting())
             put = self._writer.append(self._op(told))
+            self._store.request_flush()
             self._next_op = put.queue_offset + 1
             self._told.append((put.queue_offset, max(told)))
             for _ in told:

@@ -59,4 +59,3 @@ def pending(layout: Layout, now_ms: int) -> list[dict[str, object]]:
         }
         for half in sorted(by_root.values(), key=lambda half: half.since)
     ]
-

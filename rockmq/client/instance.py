@@ -284,6 +284,8 @@ class Instance:
             group = message.properties.get(properties.PGROUP, "")
             check = self.transaction_checks.get(group)
             if check is None:
-                log.warning("broker %s asks for a transaction of group %r, which isn't at this client", connection.peer, group)
+                log.warning(
+                    "broker %s asks for a transaction of group %r, which isn't at this client", connection.peer, group
+                )
             else:
                 check(header, message, connection)

@@ -155,7 +155,9 @@ class TransactionProducer(Producer):
                 return False
             await self._instance.ask(broker, RequestCode.END_TRANSACTION, header)
         except RemotingError as error:
-            log.warning("broker %s may not know that transaction %s is a %s: %s", broker, receipt.msg_id, decision.name, error)
+            log.warning(
+                "broker %s may not know that transaction %s is a %s: %s", broker, receipt.msg_id, decision.name, error
+            )
             return False
         return True
 

@@ -112,11 +112,8 @@ class Load:
                 await asyncio.sleep(0.05)
 
     async def judge(self) -> None:
-        read = Counter(
-            int(message.body)
-            for queue_id in range(QUEUES)
-            for message in await read_queue(self.remote, self.address, queue_id, topic="T", start=0)
-        )
+        queues = [await read_queue(self.remote, self.address, each, topic="T") for each in range(QUEUES)]
+        read = Counter(int(message.body) for queue in queues for message in queue)
         assert set(read.values()) <= {1}, f"stored twice: {[number for number, count in read.items() if count > 1]}"
         assert read.keys() <= {number for number in self.sent if wanted(b"%d" % number) == COMMIT}
         assert {number for number in self.acknowledged if wanted(b"%d" % number) == COMMIT} <= read.keys()

@@ -18,7 +18,9 @@ COUNT = 4
 
 
 @contextmanager
-def producing(client: str, namesrv: str, topic: str, directory: Path, *, send: str = "", answers: str = "") -> Iterator[Process]:
+def producing(
+    client: str, namesrv: str, topic: str, directory: Path, *, send: str = "", answers: str = ""
+) -> Iterator[Process]:
     """A Java producer that has sent what it is to send, and answers what it is asked. `send` lists prefix:state."""
     batches = ",".join(f"{each.split(':')[0]}:{COUNT}:{each.split(':')[1]}" for each in send.split(",") if each)
     where = f"namesrv={namesrv}", f"topic={topic}", f"group={topic}-tx"
@@ -57,9 +59,7 @@ def test_another_producer_of_the_group_is_asked(shared: Cluster, client: str, tm
         assert asked(heir) == keys("a", "b")
     where = f"namesrv={shared.namesrv}", f"topic={topic}", f"group={topic}-consumers"
     with apache.program(client, "PushConsumer", *where, directory=tmp_path) as consumer:
-        consumer.wait_until(
-            lambda: len(events(consumer, "message")) >= 2 * COUNT or None, 60, "what was committed"
-        )
+        consumer.wait_until(lambda: len(events(consumer, "message")) >= 2 * COUNT or None, 60, "what was committed")
         got = Counter(event["keys"] for event in events(consumer, "message"))
         assert got == dict.fromkeys(keys("a", "c"), 1)
 

@@ -41,7 +41,9 @@ class TransactionHandler:
     def end(self, header: EndTransaction, request: Command, connection: Connection) -> Answer | Awaitable[Answer]:
         with _logged(request):
             if header.commit_or_rollback not in _DECISIONS:
-                remark = f"commitOrRollback is {header.commit_or_rollback}: expected 0 (unknown), 8 (commit) or 12 (rollback)"
+                remark = (
+                    f"commitOrRollback is {header.commit_or_rollback}: expected 0 (unknown), 8 (commit) or 12 (rollback)"
+                )
                 raise Refusal(ResponseCode.INVALID_PARAMETER, remark)
             half = self._half(header)
             if header.commit_or_rollback == TransactionState.NONE:
@@ -54,7 +56,7 @@ class TransactionHandler:
         with _logged(request):
             await self._transactions.find_out(half)
             answer = self._end(half, header, request)
-        return await answer if isinstance(answer, Awaitable) else answer
+        return await answer
 
     def _half(self, header: EndTransaction) -> Half:
         half = self._transactions.half_at(header.commit_log_offset)
@@ -69,7 +71,7 @@ class TransactionHandler:
             raise Refusal(ResponseCode.SYSTEM_ERROR, remark)
         return half
 
-    def _end(self, half: Half, header: EndTransaction, request: Command) -> Answer | Awaitable[Answer]:
+    def _end(self, half: Half, header: EndTransaction, request: Command) -> Awaitable[Answer]:
         commits = header.commit_or_rollback == TransactionState.COMMIT
         outcome = self._transactions.outcome(half.root)
         if outcome is not None and commits != (outcome is Outcome.COMMITTED):
@@ -82,9 +84,7 @@ class TransactionHandler:
                 self._transactions.commit(half.root) if commits else self._transactions.roll_back(half.root)
             except ProtocolError as error:
                 raise Refusal(ResponseCode.MESSAGE_ILLEGAL, str(error)) from None
-        if request.is_oneway:
-            return None
-        if not commits:
+        if not commits and not request.is_oneway:
             self._transactions.tell()  # nothing else says so on disk
 
         def answer(durable: bool) -> Command:

@@ -1,4 +1,4 @@
-"""Random histories of transactions, with checks, kills and stops in between: each ends in one way, as who decided was told."""
+"""Random histories of transactions, with checks, kills and stops in between: each ends in one way, as it was said."""
 
 import asyncio
 import tempfile
@@ -99,9 +99,8 @@ class History:
         for number, half in enumerate(self.halves):
             self.learn(number, COMMIT, (await self.bench.end(half, COMMIT)).code)
         for _ in range(2):
-            read = Counter(
-                int(message.body) for queue_id in range(2) for message in await self.bench.messages(queue_id=queue_id)
-            )
+            found = [await self.bench.messages(queue_id=queue_id) for queue_id in range(2)]
+            read = Counter(int(message.body) for queue in found for message in queue)
             assert read == {number: 1 for number, possible in enumerate(self.possible) if possible == {COMMIT}}
             assert await self.bench.messages(topics.TRANSACTION_CHECK_MAX) == []
             await self.bench.kill()

@@ -99,7 +99,7 @@ class Bench:
         """Begin again with what a kill at this moment would leave: the files as they are."""
         self._lives += 1
         image = self.root.with_name(f"{self.root.name}-{self._lives}")
-        shutil.copytree(self.root, image, ignore=shutil.ignore_patterns("lock"))
+        shutil.copytree(self.root, image, ignore=shutil.ignore_patterns("lock", "*.tmp"))
         await self.broker.close()
         self.root = image
         await self.start()
@@ -122,7 +122,9 @@ class Bench:
         await (remote or self.remote).ask(self.broker.address, beat, 5)
 
     async def prepare(self, body: bytes, **more: str) -> SendResponse:
-        response = await self.invoke(half_request(body, **more))
+        request = half_request(body, **more)
+        request.fields["g"] = str(self.clock.now_ms())
+        response = await self.invoke(request)
         assert response.code == ResponseCode.SUCCESS, response.remark
         return decode(SendResponse, response.fields)
 

@@ -203,9 +203,10 @@ async def test_committed_messages_are_delivered() -> None:
 
     async with embedded.serve(properties=QUICK) as served, Client(served.namesrv) as mq:
         await mq.create_topic("orders", 4)
-        async with mq.transaction_producer("tx", check) as producer, mq.consumer(
-            "g", "orders", from_where="first"
-        ) as consumer:
+        async with (
+            mq.transaction_producer("tx", check) as producer,
+            mq.consumer("g", "orders", from_where="first") as consumer,
+        ):
             for decision in Decision:
                 message = Message("orders", decision.name.lower().encode(), tag="t", keys=["k"])
                 receipt = await producer.send_in_transaction(message, saying(decision), key="same")
