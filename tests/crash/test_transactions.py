@@ -69,7 +69,13 @@ class Load:
     async def join(self) -> None:
         data = HeartbeatData(client_id="c", producer_data_set=[ProducerData(group_name=GROUP)])
         beat = codec.request(RequestCode.HEART_BEAT, HeartBeat(), json.encode(data))
-        await self.remote.ask(self.address, beat, TIMEOUT_S)
+        async with asyncio.timeout(30):
+            while True:
+                try:
+                    await self.remote.ask(self.address, beat, TIMEOUT_S)
+                except RemotingError:  # the connection to the broker's life before is noticed to be gone
+                    continue
+                return
 
     async def work(self) -> None:
         while not self.stopping:
@@ -141,6 +147,7 @@ async def test_each_transaction_ends_in_one_way_over_kills(tmp_path: Path, flush
             await load.settled()
             await load.judge()
     with serve(tmp_path, *settings, **ports):  # and once more from the beginning
+        await load.join()
         await load.settled()
         await load.judge()
     await load.remote.close()
