@@ -76,7 +76,9 @@ def test_pending_transactions_move_to_our_broker_and_back(tmp_path: Path) -> Non
             wait_until_asked(first, keys("c", "d"))
         with moving.ours():
             wait_for_route(moving.namesrv, "moving")
-            with producing(*where, send="e:commit,f:rollback,g:unknown,h:unknown", answers="a:commit,c:commit") as second:
+            with producing(
+                *where, send="e:commit,f:rollback,g:unknown,h:unknown", answers="a:commit,b:rollback,c:commit"
+            ) as second:
                 wait_until_asked(second, keys("c", "d", "g", "h"))
                 # Apache's broker was killed before it could note what was finished. What it has committed can be found.
                 assert asked(second) - keys("b") == keys("c", "d", "g", "h")
@@ -85,6 +87,6 @@ def test_pending_transactions_move_to_our_broker_and_back(tmp_path: Path) -> Non
             everything = "a:commit,b:commit,c:commit,d:commit,e:commit,f:commit,g:commit,h:rollback"
             with producing(*where, answers=everything) as third:
                 wait_until_asked(third, keys("d", "g", "h"))
-                assert asked(third) - keys("b") == keys("d", "g", "h")
+                assert asked(third) == keys("d", "g", "h")
             got = moving.consume("all", keys("a", "c", "d", "e", "g"))
             judge(got, {"a", "c", "d", "e", "g"})
