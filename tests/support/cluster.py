@@ -10,8 +10,9 @@ from tests.support import apache, server
 from tests.support.process import eventually, free_broker_port, free_port
 
 _GET_ROUTE = 105
-HASTE = {"transactionCheckInterval": "1000", "transactionTimeOut": "1000"}
-"""What brokers of either kind are told so that tests don't take minutes."""
+HASTE = {"transactionCheckInterval": "1000", "transactionTimeOut": "1000", "transactionOpBatchInterval": "100"}
+"""What brokers of either kind are told so that tests don't take minutes. Apache's asks again for what it has committed, and
+commits it again, when the next check comes before it has noted that."""
 
 _TEMPLATE_TOPIC = "TBW102"  # every broker that creates topics on demand registers it
 
