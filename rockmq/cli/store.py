@@ -77,7 +77,7 @@ def transactions(
 ) -> None:
     """List the transactions that nobody has decided yet, the oldest first. Writes nothing.
 
-    The broker may run: what it has finished in the last seconds may still be listed then.
+    The broker may run: what it has begun in the last seconds isn't listed yet then, what it has finished still may be.
     """
     from rockmq.cli import store_transactions
     from rockmq.cli.main import exit_with

@@ -1,11 +1,14 @@
 """`rockmq store …` as a user runs it, on stores that are whole, damaged, and in use."""
 
+import asyncio
 import json
 import shutil
 from pathlib import Path
 
 import pytest
 
+from rockmq import embedded
+from rockmq.client import Client, Decision, Message
 from rockmq.store.files import StoreLock
 from tests.golden.stored import unpack
 from tests.unit.cli.conftest import Command
@@ -83,3 +86,20 @@ async def test_repair_refuses_while_a_broker_runs(rockmq: Command, store: Path) 
     assert "running" in ended.err
     assert (await rockmq("store", "verify", str(store))).code == 0
     lock.release()
+
+
+async def test_pending_transactions_are_listed_with_their_age(rockmq: Command, tmp_path: Path) -> None:
+    async def undecided(about: object) -> Decision:
+        return Decision.UNKNOWN
+
+    async with embedded.serve(tmp_path / "store") as served, Client(served.namesrv) as mq:
+        async with mq.transaction_producer("shop", undecided) as producer:
+            receipt = await producer.send_in_transaction(Message("orders", b"x"), undecided)
+        async with asyncio.timeout(20):  # a broker keeps what came last in memory
+            while not (running := await rockmq("store", "transactions", str(tmp_path / "store"), "--json")).out:
+                await asyncio.sleep(0.2)
+    stopped = await rockmq("store", "transactions", str(tmp_path / "store"))
+    [line] = map(json.loads, running.out.splitlines())
+    assert (line["transaction"], line["topic"], line["group"]) == (receipt.sent.msg_id, "orders", "shop")
+    assert (line["checks"], line["queueOffset"], line["ageSeconds"] < 60) == (0, 0, True)
+    assert [words.split()[-1] for words in stopped.out.splitlines()] == ["transaction", receipt.sent.msg_id]
