@@ -104,7 +104,7 @@ class Half:
         return max(self._number(properties.CHECK_IMMUNITY_TIME, 0) * 1000, time_out_ms)
 
 
-def finished(found: "_core.Record") -> list[int]:
+def finished_in(found: "_core.Record") -> list[int]:
     """The offsets in an op message; what can't be one is passed over, as by Apache."""
     if properties.decode(found[15]).get(properties.TAGS) != OP_TAG:
         return []

@@ -144,7 +144,7 @@ class Broker:
         writer = DraftWriter(store, gate, [])
         transactions = Transactions(options, topics, store, gate, writer, offsets, clients.producers, clock)
         await transactions.load()
-        self._closing.callback(transactions.flush)  # or the next start would have to find out what is finished
+        self._closing.callback(transactions.finished.flush)  # or the next start would have to find out what is finished
         runtime.tellers.append(transactions.figures)
 
         self._gate = gate
@@ -169,7 +169,7 @@ class Broker:
         tasks.every(SAMPLE_SECONDS, runtime.sample, "statistics")
         tasks.every(options.consumers.flush_consumer_offset_interval / 1000, offsets.flush, "consumer offsets")
         tasks.every(options.transactions.transaction_check_interval / 1000, transactions.check, "transaction checks")
-        tasks.every(options.transactions.transaction_op_batch_interval / 1000, transactions.flush, "finished transactions")
+        tasks.every(options.transactions.transaction_op_batch_interval / 1000, transactions.finished.flush, "op messages")
 
         await server.start(store.core, replies_at_once=not store.is_sync)
         self._closing.push_async_callback(partial(self._stop_serving, server, long_polling, store, gate))

@@ -16,17 +16,17 @@ progress, which the next start reads from.
 import asyncio
 import itertools
 import logging
-from collections import deque
-from collections.abc import Iterator, Mapping
+from collections import OrderedDict
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 
 from rockmq.base.clock import Clock
 from rockmq.base.errors import RockMQError, StoreUnavailable
 from rockmq.broker.clients import Client
 from rockmq.broker.drafts import Draft, DraftWriter
 from rockmq.broker.durability import DurabilityGate
-from rockmq.broker.half_messages import OP_SEPARATOR, OP_TAG, Half, Outcome, finished, outcome_in
+from rockmq.broker.finished_halves import FinishedHalves
+from rockmq.broker.half_messages import Half, Outcome, outcome_in
 from rockmq.broker.offsets import ConsumerOffsets
 from rockmq.broker.topics import TopicTable
 from rockmq.config.broker import BrokerOptions
@@ -44,7 +44,7 @@ from rockmq.store.message_store import MessageStore, Put
 log = logging.getLogger(__name__)
 
 PENDING_MAX = 500_000
-"""Transactions that may be pending; over it no more are begun. Each costs some 250 bytes."""
+"""Transactions that may be pending; over it no more are begun. Each costs some 350 bytes."""
 RECENT_MAX = 10_000
 """Finished transactions whose outcome is kept in memory."""
 CARRY_BEHIND = 10_000
@@ -54,8 +54,6 @@ PROPERTIES_ROOM = 128
 """Bytes that the properties of a half message may grow by when it is written again."""
 SLICE = 20
 """Transactions that a round of checks looks after before others get the loop."""
-READ_COUNT = 32
-READ_BYTES = 1 << 20
 FOUND_MAX = 1024
 """Messages with a unique key among which the end of a transaction is looked for, the newest."""
 FOREVER_MS = 2**53
@@ -75,7 +73,7 @@ class Pending:
 
 
 class Transactions:
-    """All transactions of a broker, from `load` to a last `flush`. `producers` are the members of producer groups."""
+    """All transactions of a broker, from `load` to a last flush of `finished`. `producers` are the members of groups."""
 
     def __init__(
         self,
@@ -92,47 +90,32 @@ class Transactions:
         self._wanted = options.transactions
         self._topics = topic_table
         self._store = store
-        self._gate = gate
         self._writer = writer
-        self._offsets = offsets
         self._producers = producers
         self._clock = clock
         self._turns = itertools.count()
-        self._unique_ids = ids.UniqueIds(store.store_host[:-4])
-        self._pending: dict[int, Pending] = {}
+        self._pending: OrderedDict[int, Pending] = OrderedDict()
         """By root, in the order of their last half messages."""
-        self._recent: dict[int, Outcome] = {}
+        self._recent: OrderedDict[int, Outcome] = OrderedDict()
         self._next_half = 0
-        self._next_op = 0
-        self._untold: deque[int] = deque()
-        """Offsets of finished half messages that are in no op message yet, and their size there."""
-        self._untold_size = 0
-        self._told: deque[tuple[int, int]] = deque()
-        """(offset of an op message, largest offset in it) of those that may still be of interest."""
-        self._progress = (0, 0)
+        self.finished = FinishedHalves(
+            store,
+            gate,
+            writer,
+            offsets,
+            clock,
+            size_max=options.transactions.transaction_op_msg_max_size,
+            pending_from=self._pending_from,
+        )
 
     # The start of a broker
 
     async def load(self) -> None:
         """Take up what earlier lives of the broker, or Apache's, have left."""
-        half_begin, self._next_half = self._left(topics.TRANSACTION_HALF)
-        op_begin, self._next_op = self._left(topics.TRANSACTION_OP)
-        self._progress = (half_begin, op_begin)
-        done: set[int] = set()
-        offset = op_begin
-        while offset < self._next_op:
-            result = self._store.get(topics.TRANSACTION_OP, 0, offset, READ_COUNT, READ_BYTES, None)
-            for found in codec.decode_records(b"".join(result.buffers)):
-                said = finished(found)
-                self._told.append((found[4], max(said, default=-1)))
-                done.update(each for each in said if each >= half_begin)
-            if result.next_offset <= offset:
-                break
-            offset = result.next_offset
-            await asyncio.sleep(0)
+        begin, self._next_half, done = await self.finished.load()
         replaced = []
         roots: dict[tuple[str, int, bytes], int] = {}
-        for number, offset in enumerate(each for each in range(half_begin, self._next_half) if each not in done):
+        for number, offset in enumerate(each for each in range(begin, self._next_half) if each not in done):
             if number % SLICE == 0:
                 await asyncio.sleep(0)
             half = self._half_in_queue(offset)
@@ -146,15 +129,14 @@ class Transactions:
             roots[half.origin] = half.root
             self._add(half, sure=False)
         for offset in replaced:  # by the same, written again; a kill came before that was told
-            self._finish_half(offset)
+            self.finished.add(offset)
         if self._pending:
             log.info("%d transactions are pending", len(self._pending))
 
-    def _left(self, topic: str) -> tuple[int, int]:
-        """(progress, end) of a queue of ours."""
-        low, high = self._store.bounds(topic, 0)
-        progress = self._offsets.query(topics.TRANSACTION_GROUP, topic, 0)
-        return min(max(progress or 0, low), high), high
+    def _pending_from(self) -> int:
+        """The offset below which all half messages are finished."""
+        first = next(iter(self._pending.values()), None)
+        return first.offset if first is not None else self._next_half
 
     # What handlers ask for
 
@@ -218,14 +200,16 @@ class Transactions:
 
     async def find_out(self, half: Half) -> None:
         """Make it known what became of a transaction. Raises StoreUnavailable when that can't be had now."""
-        pending = self._pending.get(half.root)
-        if pending is not None:
-            half = self._last_half(pending) or half
+        before = self._pending.get(half.root)
+        if before is not None:
+            half = self._last_half(before) or half
         outcome = await self._search(half)
         if self.is_known(half.root):
             return  # while that was looked for
         pending = self._pending.get(half.root)
-        if pending is None:
+        if pending is None and before is not None:
+            await self.find_out(half)  # ended meanwhile, and forgotten again
+        elif pending is None:
             self._remember(half.root, outcome or Outcome.ROLLED_BACK)
         elif outcome is None:
             pending.sure = True
@@ -266,77 +250,17 @@ class Transactions:
         age = 0 if oldest is None else max(self._clock.now_ms() - oldest, 0)
         return {"transactionsPending": len(self._pending), "transactionsOldestAgeMs": age}
 
-    # What was finished, and how
+    # How they ended
 
     def _finish(self, pending: Pending, outcome: Outcome) -> None:
         del self._pending[pending.root]
         self._remember(pending.root, outcome)
-        self._finish_half(pending.offset)
+        self.finished.add(pending.offset)
 
     def _remember(self, root: int, outcome: Outcome) -> None:
         self._recent[root] = outcome
         if len(self._recent) > RECENT_MAX:
-            del self._recent[next(iter(self._recent))]
-
-    def _finish_half(self, offset: int) -> None:
-        self._untold.append(offset)
-        self._untold_size += len(f"{offset}{OP_SEPARATOR}")
-        if self._untold_size >= self._wanted.transaction_op_msg_max_size:
-            self.flush()
-
-    def flush(self) -> None:
-        """As `tell`; what the store doesn't take now is tried again by the next call."""
-        try:
-            self.tell()
-        except StoreUnavailable as error:
-            log.warning("%d finished transactions aren't noted as finished yet: %s", len(self._untold), error)
-
-    def tell(self) -> None:
-        """Say in op messages what is finished, and save the progress. Raises StoreUnavailable."""
-        while self._untold:
-            told = list(self._fitting())
-            put = self._writer.append(self._op(told))
-            self._store.request_flush()
-            self._next_op = put.queue_offset + 1
-            self._told.append((put.queue_offset, max(told)))
-            for _ in told:
-                self._untold_size -= len(f"{self._untold.popleft()}{OP_SEPARATOR}")
-        self._save_progress()
-
-    def _fitting(self) -> Iterator[int]:
-        """The first of the offsets that are to be told, as many as go into one message."""
-        room = self._wanted.transaction_op_msg_max_size
-        for number, offset in enumerate(self._untold):
-            room -= len(f"{offset}{OP_SEPARATOR}")
-            if room < 0 and number:
-                return
-            yield offset
-
-    def _op(self, offsets: list[int]) -> Draft:
-        return Draft(
-            topic=topics.TRANSACTION_OP,
-            queue_id=0,
-            body="".join(f"{offset}{OP_SEPARATOR}" for offset in offsets).encode(),
-            properties={properties.TAGS: OP_TAG, properties.UNIQ_KEY: self._unique_ids.make()},
-            born_host=self._store.store_host,
-            born_timestamp=self._clock.now_ms(),
-        )
-
-    def _save_progress(self) -> None:
-        """Everything before the first pending half message is finished, and everything finished is told."""
-        first = next(iter(self._pending.values()), None)
-        half = first.offset if first is not None else self._next_half
-        while self._told and self._told[0][1] < half:
-            self._told.popleft()
-        op = self._told[0][0] if self._told else self._next_op
-        if (half, op) != self._progress:
-            self._progress = (half, op)
-            self._gate.when_durable(self._store.core.max_position, partial(self._progressed, half, op))
-
-    def _progressed(self, half: int, op: int, durable: bool) -> None:
-        if durable:
-            self._offsets.commit(topics.TRANSACTION_GROUP, topics.TRANSACTION_HALF, 0, half)
-            self._offsets.commit(topics.TRANSACTION_GROUP, topics.TRANSACTION_OP, 0, op)
+            self._recent.popitem(last=False)
 
     async def _search(self, half: Half) -> Outcome | None:
         """What became of a transaction by the message index, None when it wasn't committed and not given up."""
@@ -421,8 +345,8 @@ class Transactions:
         put = self._writer.append(draft)
         self._next_half = put.queue_offset + 1
         before, pending.offset, pending.position = pending.offset, put.queue_offset, put.position
-        self._pending[pending.root] = self._pending.pop(pending.root)
-        self._finish_half(before)
+        self._pending.move_to_end(pending.root)
+        self.finished.add(before)
 
     def _ask(self, producer: Connection, pending: Pending, half: Half) -> None:
         record = self._store.core.read(pending.position)

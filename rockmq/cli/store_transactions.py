@@ -7,7 +7,7 @@ from pathlib import Path
 import typer
 
 from rockmq.base.clock import Clock, SystemClock
-from rockmq.broker.half_messages import Half, finished
+from rockmq.broker.half_messages import Half, finished_in
 from rockmq.broker.offsets import ConsumerOffsets
 from rockmq.cli.store_verify import layout_of
 from rockmq.protocol import topics
@@ -43,7 +43,7 @@ def pending(layout: Layout, now_ms: int) -> list[dict[str, object]]:
 
     done: set[int] = set()
     for record in dump.records_at(layout, (position for _, position in left(topics.TRANSACTION_OP))):
-        done.update(finished(record))
+        done.update(finished_in(record))
     positions = (position for offset, position in left(topics.TRANSACTION_HALF) if offset not in done)
     halves = filter(None, map(Half.of, dump.records_at(layout, positions)))
     by_root = {half.root: half for half in halves}  # of one that was written again, the last

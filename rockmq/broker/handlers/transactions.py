@@ -85,7 +85,7 @@ class TransactionHandler:
             except ProtocolError as error:
                 raise Refusal(ResponseCode.MESSAGE_ILLEGAL, str(error)) from None
         if not commits and not request.is_oneway:
-            self._transactions.tell()  # nothing else says so on disk
+            self._transactions.finished.tell()  # nothing else says so on disk
 
         def answer(durable: bool) -> Command:
             if durable:

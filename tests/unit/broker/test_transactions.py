@@ -8,7 +8,7 @@ import pytest
 
 from rockmq.broker import server, transactions
 from rockmq.broker.drafts import Draft, DraftWriter
-from rockmq.broker.half_messages import finished
+from rockmq.broker.half_messages import finished_in
 from rockmq.cli import store_transactions
 from rockmq.protocol import codec, topics
 from rockmq.protocol.codec import Command
@@ -104,7 +104,7 @@ async def test_half_and_op_messages_are_apaches(tmp_path: Path) -> None:
 )
 def test_op_messages_of_all_versions_are_read(body: bytes, tag: str, offsets: list[int]) -> None:
     [found] = codec.decode_records(Record(topics.TRANSACTION_OP, 0, body, f"TAGS\x01{tag}\x02".encode()).encode())
-    assert finished(found) == offsets
+    assert finished_in(found) == offsets
 
 
 BAD_HALVES: dict[str, tuple[dict[str, str], str, int, str]] = {
