@@ -73,26 +73,37 @@ class TransactionHandler:
 
     def _end(self, half: Half, header: EndTransaction, request: Command) -> Awaitable[Answer]:
         commits = header.commit_or_rollback == TransactionState.COMMIT
-        outcome = self._transactions.outcome(half.root)
-        if outcome is not None and commits != (outcome is Outcome.COMMITTED):
-            wanted = "committed" if commits else "rolled back"
-            remark = f"transaction {half.unique_key} can't be {wanted}, it was {outcome}"
-            raise Refusal(ResponseCode.ILLEGAL_OPERATION, remark)
+        outcome, refusal = self._transactions.outcome(half.root), None
         if outcome is None:
             self._check_age(half, header)
-            try:
-                self._transactions.commit(half.root) if commits else self._transactions.roll_back(half.root)
-            except ProtocolError as error:
-                raise Refusal(ResponseCode.MESSAGE_ILLEGAL, str(error)) from None
-        if not commits and not request.is_oneway:
-            self._transactions.finished.tell()  # nothing else says so on disk
+            outcome = self._decide(half, commits)
+        elif commits != (outcome is Outcome.COMMITTED):
+            wanted = "committed" if commits else "rolled back"
+            refusal = f"transaction {half.unique_key} can't be {wanted}, it was {outcome}"
+            if request.is_oneway:
+                log.warning("%s", refusal)
+        # Whoever hears of the outcome, also by a refusal, can rely on it: a rollback is nowhere but in op messages.
+        if outcome is not Outcome.COMMITTED and not request.is_oneway:
+            self._transactions.finished.tell()
 
         def answer(durable: bool) -> Command:
-            if durable:
-                return codec.reply(request)
-            return codec.reply(request, ResponseCode.FLUSH_DISK_TIMEOUT, TIMEOUT_REMARK)
+            if not durable:
+                return codec.reply(request, ResponseCode.FLUSH_DISK_TIMEOUT, TIMEOUT_REMARK)
+            if refusal is not None:
+                return codec.reply(request, ResponseCode.ILLEGAL_OPERATION, refusal)
+            return codec.reply(request)
 
         return after(self._gate, self._store.core.max_position, answer)
+
+    def _decide(self, half: Half, commits: bool) -> Outcome:
+        try:
+            if commits:
+                self._transactions.commit(half.root)
+                return Outcome.COMMITTED
+            self._transactions.roll_back(half.root)
+            return Outcome.ROLLED_BACK
+        except ProtocolError as error:
+            raise Refusal(ResponseCode.MESSAGE_ILLEGAL, str(error)) from None
 
     def _check_age(self, half: Half, header: EndTransaction) -> None:
         """A producer that set the time of its first check is expected to decide within it, or to wait for the check."""

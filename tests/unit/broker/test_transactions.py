@@ -425,6 +425,18 @@ async def test_an_acknowledged_rollback_survives_a_kill(tmp_path: Path) -> None:
         assert (await bench.end(half, COMMIT)).code == ResponseCode.ILLEGAL_OPERATION
 
 
+async def test_who_is_refused_can_rely_on_it(tmp_path: Path) -> None:
+    """Of a rollback that nobody waited for nothing is on disk at first."""
+    async with Bench(tmp_path / "store", **NEVER) as bench:
+        half = await bench.prepare(b"x")
+        rollback = codec.request(RequestCode.END_TRANSACTION, end_header(half, ROLLBACK))
+        await bench.remote.send_oneway(bench.broker.address, rollback)
+        for _ in range(2):
+            assert (await bench.end(half, COMMIT)).code == ResponseCode.ILLEGAL_OPERATION
+            await bench.kill()
+        assert await bench.messages() == []
+
+
 async def test_what_was_decided_long_ago_is_found_in_the_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transactions, "RECENT_MAX", 1)
     async with Bench(tmp_path / "store") as bench:
