@@ -1,5 +1,6 @@
 """Transactions of unmodified Java producers, whose half messages wait in a store that changes its broker."""
 
+import asyncio
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -7,12 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from rockmq.client import Client, Decision, Message, SendReceipt, StoredMessage
 from tests.interop.test_store_moves import Moving, judge
 from tests.support import apache
 from tests.support.cluster import HASTE, Cluster, wait_for_route
 from tests.support.events import events, wait_for
 from tests.support.messages import content
-from tests.support.process import Process, free_port
+from tests.support.process import Process, free_broker_port, free_port
 
 COUNT = 4
 
@@ -91,3 +93,28 @@ def test_pending_transactions_move_to_our_broker_and_back(tmp_path: Path) -> Non
                 wait_until_asked(third, keys("d", "g", "h"))
                 judge(moving.consume("late", keys("a", "c", "d", "e", "g")), {"a", "c", "d", "e", "g"})
                 assert asked(third) == keys("d", "g", "h")
+
+
+async def test_our_producer_at_apaches_broker(tmp_path: Path) -> None:
+    asked: Counter[bytes] = Counter()
+
+    async def check(message: StoredMessage) -> Decision:
+        asked[message.body] += 1
+        return Decision.COMMIT if asked[message.body] > 1 else Decision.UNKNOWN
+
+    with ExitStack() as running:
+        names = running.enter_context(apache.name_server(tmp_path / "namesrv", free_port()))
+        running.enter_context(apache.broker(tmp_path / "broker", free_broker_port(), names.address, properties=HASTE))
+        async with Client(names.address) as mq, mq.transaction_producer("tx", check) as producer:
+            for decision in Decision:
+
+                async def decide(receipt: SendReceipt, decision: Decision = decision) -> Decision:
+                    return decision
+
+                receipt = await producer.send_in_transaction(Message("ours", decision.name.encode()), decide)
+                assert (receipt.decision, receipt.confirmed) == (decision, decision is not Decision.UNKNOWN)
+            async with mq.consumer("g", "ours", from_where="first") as consumer:
+                delivered = [await asyncio.wait_for(anext(consumer), 60) for _ in range(2)]
+                assert {message.body for message in delivered} == {b"COMMIT", b"UNKNOWN"}
+                assert await consumer.fetch(timeout=2) == []
+    assert asked == {b"UNKNOWN": 2}
