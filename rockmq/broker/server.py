@@ -17,6 +17,7 @@ from rockmq.base.errors import ConfigError
 from rockmq.base.tasks import Tasks
 from rockmq.broker import durability
 from rockmq.broker.clients import ClientTables, ConsumerGroup
+from rockmq.broker.consumer_filters import CLEAN_SECONDS, ConsumerFilters
 from rockmq.broker.drafts import DraftWriter
 from rockmq.broker.durability import DurabilityGate
 from rockmq.broker.groups import GroupTable
@@ -134,6 +135,10 @@ class Broker:
         self._closing.push_async_callback(groups.close)
         offsets = ConsumerOffsets(store.config_directory, light=options.store.light_queues)
         self._closing.push_async_callback(offsets.close)
+        filters = None
+        if options.filters.enable_property_filter:
+            filters = ConsumerFilters(store.config_directory, options.filters, clock)
+            self._closing.push_async_callback(filters.close)
         clients = ClientTables(clock, options.consumers.channel_expired_timeout / 1000, self._consumers_changed)
         locks = QueueLocks(clock)
         topics.create_system_topics()
@@ -143,13 +148,14 @@ class Broker:
 
         self._gate = gate
         self._groups = groups
+        self._filters = filters
         self._dispatch = Dispatcher(
             routes(
                 SendHandler(options, topics, groups, store, gate, writer),
-                PullHandler(options, clock, topics, groups, clients, offsets, store, gate, long_polling, runtime.got),
+                PullHandler(options, clock, topics, groups, clients, filters, offsets, store, gate, long_polling, runtime.got),
                 OffsetHandlers(offsets, topics, groups, store),
                 QueryHandlers(options, store),
-                ClientHandlers(clients, topics, groups, locks),
+                ClientHandlers(clients, filters, topics, groups, locks),
                 AdminHandlers(options, topics, offsets, store, long_polling, runtime),
             )
         )
@@ -159,6 +165,8 @@ class Broker:
         tasks.every(SWEEP_SECONDS, long_polling.sweep, "long polling deadlines")
         tasks.every(CLIENT_SWEEP_SECONDS, clients.expire, "client expiry")
         tasks.every(CLIENT_SWEEP_SECONDS, locks.expire, "queue lock expiry")
+        if filters is not None:
+            tasks.every(CLEAN_SECONDS, filters.clean, "expiry of filters")
         tasks.every(SAMPLE_SECONDS, runtime.sample, "statistics")
         tasks.every(options.consumers.flush_consumer_offset_interval / 1000, offsets.flush, "consumer offsets")
 
@@ -197,6 +205,8 @@ class Broker:
         self._on_failure(error)
 
     def _consumers_changed(self, group: ConsumerGroup) -> None:
+        if self._filters is not None and not group.members:
+            self._filters.unregister(group.name)
         config = self._groups.find(group.name)
         if self._options.consumers.notify_consumer_ids_changed_enable and (
             config is None or config.notify_consumer_ids_changed_enable

@@ -8,7 +8,7 @@
                 async with message.process():
                     ...
 
-Not built yet: transactions, ordered and broadcast consumption, pop, SQL92 filters, static topics, access keys and TLS.
+Not built yet: transactions, ordered and broadcast consumption, pop, static topics, access keys and TLS.
 """
 
 from rockmq.base.errors import (
@@ -35,6 +35,7 @@ from rockmq.client.producer import Producer
 from rockmq.client.pull import PullResult, PullStatus
 from rockmq.client.queues import Selector
 from rockmq.client.sending import SendReceipt, SendStatus
+from rockmq.client.subscription import Sql
 from rockmq.protocol.bodies.common import MessageQueue
 from rockmq.protocol.message import Message, StoredMessage
 
@@ -65,6 +66,7 @@ __all__ = [
     "Selector",
     "SendReceipt",
     "SendStatus",
+    "Sql",
     "StoredMessage",
     "TooManyInFlight",
 ]

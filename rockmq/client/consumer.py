@@ -15,7 +15,7 @@ import logging
 from collections.abc import Awaitable, Callable, Collection
 from types import TracebackType
 
-from rockmq.base.errors import ClientClosed, ClientError, RockMQError
+from rockmq.base.errors import ClientClosed, ClientError, RemotingError, RockMQError
 from rockmq.base.tasks import Tasks
 from rockmq.client import running_info
 from rockmq.client.delivery import ConsumedMessage, Inbox, State, consumed
@@ -25,11 +25,13 @@ from rockmq.client.process_queue import Cache, ProcessQueue
 from rockmq.client.pull import PullLoop
 from rockmq.client.rebalance import Rebalancer
 from rockmq.client.subscription import Topics, subscriptions
+from rockmq.filter import is_tag
+from rockmq.protocol import json
 from rockmq.protocol import topics as topic_names
-from rockmq.protocol.bodies.client import ConsumerData
-from rockmq.protocol.bodies.common import MessageQueue
+from rockmq.protocol.bodies.client import CheckClientBody, ConsumerData
+from rockmq.protocol.bodies.common import MessageQueue, SubscriptionData
 from rockmq.protocol.codes import RequestCode, ResponseCode
-from rockmq.protocol.headers.client import SendMessageBack
+from rockmq.protocol.headers.client import CheckClientConfig, SendMessageBack
 from rockmq.protocol.message import StoredMessage
 
 log = logging.getLogger(__name__)
@@ -85,14 +87,17 @@ class Consumer:
         self._told_unsupported = False
 
     async def start(self) -> None:
-        """Join the group; returns when the first queues are ours, or after 5 s without; `async with` does it."""
+        """Join the group; returns when the first queues are ours, or after 5 s without; `async with` does it.
+
+        Raises ResponseError when a broker can't filter by an expression that is subscribed to.
+        """
         self._instance.check_open()
         if self._inbox.closed or self._started_ms:
             raise ClientClosed("a consumer can be started once")
         self._started_ms = self._instance.clock.now_ms()
         self._instance.add_consumer(self)
         try:
-            await asyncio.gather(*map(self._look_up, self._subscriptions))
+            await asyncio.gather(*map(self._look_up, self._subscriptions.values()))
             await self._instance.heartbeat()
             self._tasks.start(self._rebalancer.run(), f"rebalance of {self.group}")
             self._tasks.every(PERSIST_SECONDS, self._persist, f"offsets of {self.group}")
@@ -104,11 +109,23 @@ class Consumer:
             await self.close(0)
             raise
 
-    async def _look_up(self, topic: str) -> None:
+    async def _look_up(self, subscription: SubscriptionData) -> None:
         try:
-            await self._instance.routes.get(topic)
+            route = await self._instance.routes.get(subscription.topic)
         except RockMQError as error:
             log.info("%s", error)  # the rebalancer asks again, and complains
+            return
+        if not is_tag(subscription.expression_type):
+            for master in route.masters():
+                await self._check(subscription, master)
+
+    async def _check(self, subscription: SubscriptionData, master: str) -> None:
+        """Have a broker say whether it can filter so (MQClientInstance.checkClientInBroker). Raises ResponseError."""
+        body = CheckClientBody(client_id=self._instance.client_id, group=self.group, subscription_data=subscription)
+        try:
+            await self._instance.ask(master, RequestCode.CHECK_CLIENT_CONFIG, CheckClientConfig(), json.encode(body))
+        except RemotingError as error:
+            log.info("%s", error)  # it may come back
 
     async def close(self, drain_timeout: float | None = None) -> None:
         """Stop pulling, wait for what is being worked on, store offsets, leave the group."""

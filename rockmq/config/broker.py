@@ -133,6 +133,22 @@ class Consumers(Options, frozen=True, kw_only=True):
     ] = 262_144
 
 
+class Filters(Options, frozen=True, kw_only=True):
+    enable_property_filter: Annotated[bool, Key("Let consumers filter messages by SQL92 expressions.")] = False
+    filter_support_retry: Annotated[
+        bool, Key("Filter a retry topic that is subscribed to by SQL92 by the expressions for the topics of origin.")
+    ] = False
+    filter_data_clean_time_span: Annotated[
+        int, Key("Expressions of groups without members are forgotten after so long.", unit="ms", ge=0, le=2**63 - 1)
+    ] = 86_400_000
+    expect_consumer_num_use_filter: Annotated[
+        int, Key("Groups that filter a topic, for which the bloom bits are dimensioned.", ge=1, le=10_000)
+    ] = 32
+    max_error_rate_of_bloom_filter: Annotated[
+        int, Key("Messages that bloom bits let through wrongly.", unit="%", ge=1, le=99)
+    ] = 20
+
+
 class Store(Options, frozen=True, kw_only=True):
     store_path_root_dir: Annotated[str, Key("Directory of the store.", path=True)] = field(
         default_factory=lambda: os.path.join(os.path.expanduser("~"), "store")
@@ -294,6 +310,7 @@ class BrokerOptions(Role, frozen=True, kw_only=True):
     registration: Registration = field(default_factory=Registration)
     topics: Topics = field(default_factory=Topics)
     consumers: Consumers = field(default_factory=Consumers)
+    filters: Filters = field(default_factory=Filters)
     store: Store = field(default_factory=Store)
     retention: Retention = field(default_factory=Retention)
 

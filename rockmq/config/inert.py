@@ -66,7 +66,6 @@ _REFUSED_BY_BROKER = _REFUSED_BY_ALL | {
     "enableConsumeQueueExt": _only("false|", FORMAT),
     "configManagerVersion": _only("v1|", "only `v1`, Apache's JSON files"),
     "messageStorePlugIn": _only("", "Java plug-ins can't be loaded here"),
-    "enablePropertyFilter": _only("false|", "not built yet: SQL92 filters would not be evaluated"),
     "fetchNamesrvAddrByAddressServer": _only("false|", "not built: list the name servers in namesrvAddr"),
 }
 
@@ -95,8 +94,8 @@ _BROKER = """
     enablePopLog enablePopMessageThreshold enablePopMetrics enableRegisterProducer enableRemotingMetrics
     enableRequestMetrics enableRetryTopicV2 enableSingleTopicRegister enableSkipLongAwaitingAck enableSplitMetadata
     enableSplitRegistration enableStatsMetrics enableTransactionMetrics endTransactionPoolQueueCapacity
-    endTransactionThreadPoolNums estimateAccumulation expectConsumerNumUseFilter fetchControllerAddrByDnsLookup
-    fetchNameSrvAddrByDnsLookup fetchNamesrvAddrInterval filterDataCleanTimeSpan filterSupportRetry
+    endTransactionThreadPoolNums estimateAccumulation fetchControllerAddrByDnsLookup
+    fetchNameSrvAddrByDnsLookup fetchNamesrvAddrInterval
     flushConsumerOffsetHistoryInterval forceRegister forwardTimeout globalColdReadThreshold heartbeatThreadPoolNums
     heartbeatThreadPoolQueueCapacity highSpeedMode inBrokerContainer initPopOffsetByCheckMsgInMem isolateLogEnable
     liteEventCheckInterval liteEventFullDispatchDelayTime liteEventFullDispatchDelayTimeForWildcardGroup
@@ -104,7 +103,7 @@ _BROKER = """
     litePullMessageEnable litePullMessageThreadPoolNums litePullThreadPoolQueueCapacity liteSubscriptionCheckInterval
     liteSubscriptionCheckTimeoutMills liteTtlCheckInterval loadBalancePollNameServerInterval
     loadBalanceProcessorThreadPoolNums loadBalanceThreadPoolQueueCapacity lockInStrictMode maxClientEventCount
-    maxErrorRateOfBloomFilter maxLiteSubscriptionCount maxMessageFilterNumForNotification maxPopPollingSize
+    maxLiteSubscriptionCount maxMessageFilterNumForNotification maxPopPollingSize
     maxStatsIdleTimeInMinutes metricGrpcExporterIntervalInMills metricGrpcExporterTimeOutInMills
     metricLoggingExporterIntervalInMills metricsExportBatchMaxDataPoints metricsExporterType metricsGrpcExporterHeader
     metricsGrpcExporterTarget metricsInDelta metricsLabel metricsOtelCardinalityLimit metricsPromExporterHost

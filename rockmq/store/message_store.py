@@ -333,11 +333,12 @@ class MessageStore:
         count_max: int,
         bytes_max: int,
         tag_codes: Iterable[int] | None,
+        filter: _core.Filter | None = None,
         reply: tuple[int, int, int] | None = None,
     ) -> GetResult:
-        """Messages of a queue from `offset` on, as far as they may be read; `reply` as for the core's `get`."""
+        """Messages of a queue from `offset` on, as far as they may be read; `filter` and `reply` as for the core's `get`."""
         limit = self.readable_limit
-        return GetResult(*self.core.get(topic, queue_id, offset, count_max, bytes_max, limit, tag_codes, reply))
+        return GetResult(*self.core.get(topic, queue_id, offset, count_max, bytes_max, limit, tag_codes, filter, reply))
 
     def bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
         """(min offset, offset of the next message) of a queue; (0, 0) when nothing was ever put into it."""

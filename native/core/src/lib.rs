@@ -2,7 +2,7 @@
 //!
 //! Bytes in, values out: `frame`, `json`, `header`, `properties`, `record`, `columns`. Files: `mapped_file`, `log_directories`, `commit_log`,
 //! `consume_queue`, `queue_files`, `index_file`, `recover`. What is in them: `walk`, `check_queues`, `check_index`,
-//! `check`, `rebuild`, `scrub`. Both together: `state`, `get`, `pull`, `send`, `recent_keys`, `index`. Python:
+//! `check`, `rebuild`, `scrub`. Both together: `state`, `get`, `filter`, `pull`, `send`, `recent_keys`, `index`. Python:
 //! `python`, `lane`, `reactor`, `flusher`, `store`, `message_index` and this file.
 
 mod batch_queue;
@@ -14,6 +14,7 @@ mod columns;
 mod commit_log;
 mod consume_queue;
 mod error;
+mod filter;
 mod flusher;
 mod frame;
 #[cfg(test)]
@@ -106,6 +107,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("StoreFull", module.py().get_type::<python::StoreFull>())?;
     module.add_class::<check::Check>()?;
     module.add_class::<check::LogReader>()?;
+    module.add_class::<filter::Filter>()?;
     module.add_class::<flusher::Flusher>()?;
     module.add_class::<lane::Lane>()?;
     module.add_class::<rebuild::Rebuild>()?;

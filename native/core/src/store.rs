@@ -17,6 +17,7 @@ use pyo3::{
 use crate::{
     check::{told, Told},
     error::{value, Error, Result},
+    filter::Filter,
     get::{self, Got, Request, Run},
     light,
     log_directories::LogDirectories,
@@ -322,7 +323,7 @@ impl Store {
         py.detach(|| self.shared.delete_forgotten())
     }
 
-    #[pyo3(signature = (topic, queue_id, offset, count_max, bytes_max, limit, tag_codes, reply = None))]
+    #[pyo3(signature = (topic, queue_id, offset, count_max, bytes_max, limit, tag_codes, filter = None, reply = None))]
     #[allow(clippy::too_many_arguments)]
     fn get<'py>(
         &self,
@@ -334,10 +335,11 @@ impl Store {
         bytes_max: u64,
         limit: u64,
         tag_codes: Option<&Bound<'py, PyAny>>,
+        filter: Option<&Filter>,
         reply: Option<(u8, i32, i64)>,
     ) -> PyResult<(u8, u64, u64, u64, u64, Bound<'py, PyList>)> {
         let tags = tag_codes.map(tags_of).transpose()?;
-        let request = Request { topic, queue_id, offset, count_max, bytes_max, limit, tags: tags.as_deref() };
+        let request = Request { topic, queue_id, offset, count_max, bytes_max, limit, tags: tags.as_deref(), filter };
         let got = get::get(&self.shared, &request)?;
         let head = match reply.filter(|_| got.count > 0) {
             Some((serializer, opaque, broker)) => pull::head(&got, serializer, opaque, broker).map_err(Error::Value)?,

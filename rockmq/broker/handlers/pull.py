@@ -7,7 +7,9 @@ yet: the pull is parked, and tried again when something arrives or its time is o
 import msgspec
 
 from rockmq.base.clock import Clock
+from rockmq.base.errors import FilterError
 from rockmq.broker.clients import ClientTables
+from rockmq.broker.consumer_filters import ConsumerFilters, compiled, no_filtering
 from rockmq.broker.durability import DurabilityGate
 from rockmq.broker.groups import GroupConfig, GroupTable
 from rockmq.broker.long_polling import LongPolling, Parked
@@ -15,15 +17,16 @@ from rockmq.broker.offsets import ConsumerOffsets
 from rockmq.broker.stats import Rate
 from rockmq.broker.topics import TopicTable
 from rockmq.config.broker import BrokerOptions
-from rockmq.filter import tags
+from rockmq.filter import is_tag, tags
 from rockmq.protocol import codec
+from rockmq.protocol.bodies.common import SubscriptionData
 from rockmq.protocol.codec import Command
 from rockmq.protocol.codes import ResponseCode
 from rockmq.protocol.flags import Permission, PullFlag
 from rockmq.protocol.headers.pull import Pull, PullResponse
 from rockmq.remoting.connection import Connection
 from rockmq.remoting.dispatch import Answer, Refusal, refused
-from rockmq.store import GetResult, GetStatus
+from rockmq.store import Filter, GetResult, GetStatus
 from rockmq.store.message_store import MessageStore
 
 COUNT_MAX = 32
@@ -57,6 +60,7 @@ class _Wanted(msgspec.Struct):
 
     header: Pull
     tag_codes: tuple[int, ...] | None
+    filter: Filter | None
     count_max: int
     bytes_max: int
     offset: int
@@ -72,6 +76,7 @@ class PullHandler:
         topics: TopicTable,
         groups: GroupTable,
         clients: ClientTables,
+        filters: ConsumerFilters | None,
         offsets: ConsumerOffsets,
         store: MessageStore,
         gate: DurabilityGate,
@@ -84,6 +89,7 @@ class PullHandler:
         self._topics = topics
         self._groups = groups
         self._clients = clients
+        self._filters = filters
         self._offsets = offsets
         self._store = store
         self._gate = gate
@@ -128,20 +134,59 @@ class PullHandler:
         limits = self._limits
         count = header.max_msg_nums if header.max_msg_nums > 0 else COUNT_MAX
         size = header.max_msg_bytes if header.max_msg_bytes and header.max_msg_bytes > 0 else None
+        tag_codes, filter = self._selection(header, group)
         return _Wanted(
             header,
-            self._tag_codes(header, group),
+            tag_codes,
+            filter,
             min(count, limits.max_transfer_count_on_message_in_memory),
             min(size or limits.max_transfer_bytes_on_message_in_memory, BYTES_MAX),
             header.queue_offset,
         )
 
-    def _tag_codes(self, header: Pull, group: GroupConfig) -> tuple[int, ...] | None:
+    def _selection(self, header: Pull, group: GroupConfig) -> tuple[tuple[int, ...] | None, Filter | None]:
+        """Codes of the tags that are wanted, or the filter; None where anything is."""
         if header.sys_flag & PullFlag.SUBSCRIPTION:
-            if header.expression_type not in (None, "", tags.TAG):
-                remark = f"filters of type {header.expression_type} are not built yet; use tags"
-                raise _refused(ResponseCode.SYSTEM_ERROR, remark)
-            return tags.codes(header.subscription or "*")
+            try:
+                if is_tag(header.expression_type):
+                    return tags.codes(header.subscription or tags.ALL), None
+                self._enabled(header.expression_type)
+                return None, compiled(header.expression_type, header.subscription)
+            except FilterError as error:
+                remark = f"parse the consumer's subscription failed: {error}"
+                raise _refused(ResponseCode.SUBSCRIPTION_PARSE_FAILED, remark) from None
+        subscription = self._subscription(header, group)
+        if not is_tag(subscription.expression_type):
+            return None, self._registered(header, subscription)
+        if subscription.sub_string in ("", tags.ALL):
+            return None, None
+        if len(subscription.code_set) > tags.CODES_MAX:
+            remark = f"the subscription has {len(subscription.code_set)} tags; the bound is {tags.CODES_MAX}"
+            raise _refused(ResponseCode.SUBSCRIPTION_PARSE_FAILED, remark)
+        return tuple(subscription.code_set) or None, None
+
+    def _enabled(self, kind: str | None) -> ConsumerFilters:
+        if self._filters is None:
+            raise _refused(ResponseCode.SYSTEM_ERROR, no_filtering(kind))
+        return self._filters
+
+    def _registered(self, header: Pull, subscription: SubscriptionData) -> Filter | None:
+        """The filter that the group's heartbeats have brought."""
+        filters = self._enabled(subscription.expression_type)
+        data = filters.find(header.consumer_group, header.topic)
+        try:
+            if data is not None:
+                if data.client_version < header.sub_version:
+                    remark = f"the consumer's consumer filter data not latest: {data.client_version} < {header.sub_version}"
+                    raise _refused(ResponseCode.FILTER_DATA_NOT_LATEST, remark)
+                return filters.filter(data)
+            compiled(subscription.expression_type, subscription.sub_string)
+            reason = "there are too many of them"
+        except FilterError as error:
+            reason = str(error)
+        raise _refused(ResponseCode.FILTER_DATA_NOT_EXIST, f"the broker's consumer filter data is not exist: {reason}")
+
+    def _subscription(self, header: Pull, group: GroupConfig) -> SubscriptionData:
         members = self._clients.consumers.get(header.consumer_group)
         if members is None:
             remark = f"the consumer's group info not exist: {header.consumer_group} has sent no heartbeat yet"
@@ -156,9 +201,7 @@ class PullHandler:
         if subscription.sub_version < header.sub_version:
             remark = f"the consumer's subscription not latest: {subscription.sub_version} < {header.sub_version}"
             raise _refused(ResponseCode.SUBSCRIPTION_NOT_LATEST, remark)
-        if subscription.sub_string in ("", "*"):
-            return None
-        return tuple(subscription.code_set) or None
+        return subscription
 
     def _get(self, wanted: _Wanted, request: Command) -> GetResult:
         header = wanted.header
@@ -169,6 +212,7 @@ class PullHandler:
             wanted.count_max,
             wanted.bytes_max,
             wanted.tag_codes,
+            wanted.filter,
             (request.serializer, request.opaque, MASTER_ID),
         )
 

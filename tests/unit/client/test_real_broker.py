@@ -13,7 +13,7 @@ import pytest
 
 from rockmq import embedded
 from rockmq.base.errors import ResponseError, RockMQError, RouteNotFound
-from rockmq.client import Client, ConsumedMessage, Message, MessageQueue, PullStatus
+from rockmq.client import Client, ConsumedMessage, Message, MessageQueue, PullStatus, Sql
 from tests.support import process, server
 
 
@@ -46,6 +46,33 @@ async def test_there_and_back(mq: Client) -> None:
             assert message.stored.offset_id == receipt.offset_id
             assert message.reconsume_times == 0
             assert abs(message.store_timestamp / 1000 - time.time()) < 10
+
+
+async def test_expressions() -> None:
+    filtering = {"enablePropertyFilter": "true"}
+    async with embedded.serve(flush="ASYNC_FLUSH", properties=filtering) as served, Client(served.namesrv) as mq:
+        (queue,) = await mq.create_topic("orders", 1)
+        async with mq.producer("pg") as producer:
+            for amount in range(6):
+                await producer.send(Message("orders", b"%d" % amount, tag="paid", properties={"amount": str(amount)}))
+        wanted = Sql("amount BETWEEN 2 AND 3 OR amount = 5 AND TAGS = 'paid'")
+        async with mq.consumer("billing", {"orders": wanted}, from_where="first") as consumer:
+            found = set()
+            while len(found) < 3:
+                message = await anext(consumer)
+                found.add(message.body)
+                await message.ack()
+            assert found == {b"2", b"3", b"5"}
+            assert await consumer.fetch(timeout=0.2) == []
+        result = await mq.pull(queue, 0, tags=Sql("amount > 4"))
+        assert ([message.body for message in result.messages], result.next_offset) == ([b"5"], 6)
+        with pytest.raises(ResponseError, match=r"code 23: .*isn't complete"):
+            await mq.consumer("wrong", {"orders": Sql("amount >")}).start()
+
+
+async def test_a_broker_that_does_not_filter_says_so(mq: Client) -> None:
+    with pytest.raises(ResponseError, match="code 1: .*enablePropertyFilter is off"):
+        await mq.consumer("billing", {"orders": Sql("amount > 4")}).start()
 
 
 async def test_tags(mq: Client) -> None:
