@@ -13,10 +13,10 @@ import pytest
 
 import rockmq.protocol.headers.registration
 import rockmq.protocol.headers.send  # noqa: F401  declares
-from rockmq._core import Lane, decode_columns, decode_records, encode_frame
+from rockmq._core import Filter, Lane, decode_columns, decode_records, encode_frame
 from rockmq.base import address
-from rockmq.base.errors import ConfigError, HeaderError, ProtocolError
-from rockmq.filter import tags
+from rockmq.base.errors import ConfigError, FilterError, HeaderError, ProtocolError
+from rockmq.filter import sql, tags
 from rockmq.namesrv import registration
 from rockmq.protocol import compression, header, ids, message, properties
 from rockmq.protocol import json as lenient
@@ -276,10 +276,26 @@ def test_addresses_are_read_or_refused() -> None:
 def test_tag_expressions_have_codes() -> None:
     def check(data: bytes) -> None:
         text = data.decode(errors="replace")
-        found = tags.codes.__wrapped__(text)
+        found = tags.codes(text)
         assert found is None or found == tuple(map(model.java_hash, tags.split(text)))
 
     damaged([b"*", b"a || b||c", "тег || 😀".encode(), b"TagA"], check)
+
+
+def test_expressions_are_programs_that_run_or_are_refused() -> None:
+    def check(data: bytes) -> None:
+        try:
+            program = sql.program(data.decode(errors="replace"))
+        except FilterError:
+            return
+        Filter(program).matches(b"a\x015\x02b\x01x\x02")
+
+    valid = [
+        "a BETWEEN 1 AND 9 OR (b IS NOT NULL AND NOT (a IN ('x', 'y''z')))",
+        "-a <= 5.5e3 AND b <> 'ü' /* why */ OR TRUE = (a = 5L) -- so\n",
+        "b NOT CONTAINS 'x' AND b STARTSWITH 'y' OR a ENDSWITH '' AND a is null",
+    ]
+    damaged([each.encode() for each in valid], check)
 
 
 def test_compressed_bodies_are_read_or_refused() -> None:
