@@ -1,7 +1,7 @@
 """The expressions that groups filter topics by (ConsumerFilterManager.java; store spec, 1.7), in `config/consumerFilter.json`.
 
 Heartbeats bring them. One that no member has any more is dead, and forgotten after `filterDataCleanTimeSpan`, so that a
-group that comes back soon has its bloom bits still. `compiled` makes filters of expressions, also of those that a pull brings.
+group that comes back soon has its bloom bits still.
 """
 
 import logging
@@ -13,9 +13,11 @@ from msgspec import Struct, field
 
 from rockmq.base.clock import Clock
 from rockmq.base.errors import FilterError
+from rockmq.broker import python_filters
 from rockmq.broker.documents import Saver, load, parts, save, snapshot
+from rockmq.broker.python_filters import PythonFilter
 from rockmq.config.broker import Filters
-from rockmq.filter import SQL92, is_tag, sql
+from rockmq.filter import PYTHON, SQL92, is_tag, sql
 from rockmq.filter.bloom import BloomFilter
 from rockmq.protocol import properties, topics
 from rockmq.protocol.bodies.common import Body, SubscriptionData
@@ -69,25 +71,6 @@ def no_filtering(kind: str | None) -> str:
     return f"The broker does not support consumer to filter message by {kind}: enablePropertyFilter is off"
 
 
-def compiled(kind: str | None, expression: str | None) -> Filter:
-    """What the store reads messages with. Raises FilterError."""
-    _check(kind, expression)
-    assert expression is not None
-    made = _compiled(expression)
-    if isinstance(made, str):
-        raise FilterError(made)
-    return made
-
-
-def _check(kind: str | None, expression: str | None) -> None:
-    if kind != SQL92:
-        raise FilterError(f"there are no filters of type {kind!r}; expected TAG or {SQL92}")
-    if not expression:
-        raise FilterError(f"the {SQL92} expression is missing")
-    if len(expression) > sql.SIZE_MAX:  # before it is kept in the cache
-        sql.program(expression)
-
-
 @lru_cache(maxsize=256)
 def _compiled(expression: str) -> Filter | str:
     """The filter, or what is wrong with the expression."""
@@ -98,10 +81,11 @@ def _compiled(expression: str) -> Filter | str:
 
 
 class ConsumerFilters:
-    """Expressions by group and topic."""
+    """Expressions by group and topic; and filters of expressions, also of those that a pull brings."""
 
     def __init__(self, directory: Path, options: Filters, clock: Clock) -> None:
-        """Raises ConfigError when the document can't be read."""
+        """Raises ConfigError when the document can't be read or a filter in Python not be loaded."""
+        self._python = python_filters.load(options.python_filters)
         self._bloom = BloomFilter.of(options.max_error_rate_of_bloom_filter, options.expect_consumer_num_use_filter)
         self._filters_retries = options.filter_support_retry
         self._keep_dead_ms = options.filter_data_clean_time_span
@@ -128,6 +112,23 @@ class ConsumerFilters:
     def _has_our_bits(self, data: FilterData) -> bool:
         bloom = data.bloom_filter_data
         return bloom is not None and (bloom.bit_num, len(bloom.bit_pos)) == self._bloom
+
+    def compiled(self, kind: str | None, expression: str | None) -> Filter | PythonFilter:
+        """What messages are filtered by. Raises FilterError."""
+        if kind not in (SQL92, PYTHON):
+            raise FilterError(f"there are no filters of type {kind!r}; expected TAG or {SQL92}")
+        if not expression:
+            raise FilterError(f"the {kind} expression is missing")
+        if kind == PYTHON:
+            if expression not in self._python:
+                raise FilterError(f"there is no filter {expression[:100]!r}; this broker has: {', '.join(self._python)}")
+            return self._python[expression]
+        if len(expression) > sql.SIZE_MAX:
+            sql.program(expression)  # raises, before it is kept in the cache
+        made = _compiled(expression)
+        if isinstance(made, str):
+            raise FilterError(made)
+        return made
 
     def find(self, group: str, topic: str) -> FilterData | None:
         return self._groups.get(group, {}).get(topic)
@@ -158,7 +159,7 @@ class ConsumerFilters:
             return
         self._drop(group, topic)
         try:
-            compiled(kind, expression)
+            self.compiled(kind, expression)
         except FilterError as error:
             log.warning("the filter of group %s for topic %s can't be used: %s", group, topic, error)
             return
@@ -185,16 +186,17 @@ class ConsumerFilters:
             if not data.dead:
                 data.set_dead(self._clock.now_ms())
 
-    def filter(self, data: FilterData) -> Filter | None:
+    def filter(self, data: FilterData) -> Filter | PythonFilter | None:
         """What its topic is read with; None takes everything. Raises FilterError.
 
         With `filterSupportRetry` a message of a retry topic is judged by the expression for the topic that it comes from
         (ExpressionForRetryMessageFilter.java).
         """
         if not (self._filters_retries and topics.is_retry(data.topic)):
-            return compiled(data.expression_type, data.expression)
-        held = self._groups.get(data.consumer_group, {})
-        return _of_origins(tuple((topic, each.expression) for topic, each in held.items() if not topics.is_retry(topic)))
+            return self.compiled(data.expression_type, data.expression)
+        held = self._groups.get(data.consumer_group, {}).values()
+        origins = [each for each in held if each.expression_type == SQL92 and not topics.is_retry(each.topic)]
+        return _of_origins(tuple((each.topic, each.expression) for each in origins))
 
     def clean(self) -> None:
         """Forget what is dead long enough."""

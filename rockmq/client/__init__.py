@@ -35,12 +35,13 @@ from rockmq.client.producer import Producer
 from rockmq.client.pull import PullResult, PullStatus
 from rockmq.client.queues import Selector
 from rockmq.client.sending import SendReceipt, SendStatus
-from rockmq.client.subscription import Sql
+from rockmq.client.subscription import BrokerFilter, Sql
 from rockmq.protocol.bodies.common import MessageQueue
 from rockmq.protocol.message import Message, StoredMessage
 
 __all__ = [
     "BatchIncomplete",
+    "BrokerFilter",
     "Client",
     "ClientClosed",
     "ClientError",

@@ -7,7 +7,7 @@ from rockmq.base.errors import ConnectError, RequestTimeout, ResponseError, Rout
 from rockmq.client import offsets
 from rockmq.client.instance import API_TIMEOUT, Instance
 from rockmq.client.pull import PullResult, pull
-from rockmq.client.subscription import Sql, subscription
+from rockmq.client.subscription import Wanted, subscription
 from rockmq.protocol import json, topics
 from rockmq.protocol.bodies.common import MessageQueue
 from rockmq.protocol.bodies.route import ClusterInfo
@@ -68,7 +68,7 @@ class Admin:
         timeout: float = 3.0,
         *,
         wait: float = 0.0,
-        tags: str | Sql = "*",
+        tags: Wanted = "*",
     ) -> PullResult:
         """Read messages from an offset on; at least one when there is one, however large.
 

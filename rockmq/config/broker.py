@@ -147,6 +147,14 @@ class Filters(Options, frozen=True, kw_only=True):
     max_error_rate_of_bloom_filter: Annotated[
         int, Key("Messages that bloom bits let through wrongly.", unit="%", ge=1, le=99)
     ] = 20
+    # Beyond Apache.
+    python_filters: Annotated[
+        str, Key("Functions that consumers may filter by, `name=module:function`, separated by `;`.")
+    ] = ""
+
+    def __post_init__(self) -> None:
+        if self.python_filters and not self.enable_property_filter:
+            raise ConfigError(f"pythonFilters={self.python_filters}: needs enablePropertyFilter=true")
 
 
 class Store(Options, frozen=True, kw_only=True):

@@ -2,7 +2,7 @@
 
 from rockmq.base.errors import FilterError
 from rockmq.broker.clients import ClientTables, ConsumerGroup
-from rockmq.broker.consumer_filters import ConsumerFilters, compiled, no_filtering
+from rockmq.broker.consumer_filters import ConsumerFilters, no_filtering
 from rockmq.broker.groups import GroupTable
 from rockmq.broker.queue_locks import QueueLocks
 from rockmq.broker.topics import TopicTable
@@ -108,7 +108,7 @@ class ClientHandlers:
             if self._filters is None:
                 raise Refusal(ResponseCode.SYSTEM_ERROR, no_filtering(checked.expression_type))
             try:
-                compiled(checked.expression_type, checked.sub_string)
+                self._filters.compiled(checked.expression_type, checked.sub_string)
             except FilterError as error:
                 raise Refusal(ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(error)) from None
         return codec.reply(request)

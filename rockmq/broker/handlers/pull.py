@@ -5,15 +5,17 @@ yet: the pull is parked, and tried again when something arrives or its time is o
 """
 
 import msgspec
+from msgspec import structs
 
 from rockmq.base.clock import Clock
 from rockmq.base.errors import FilterError
 from rockmq.broker.clients import ClientTables
-from rockmq.broker.consumer_filters import ConsumerFilters, compiled, no_filtering
+from rockmq.broker.consumer_filters import ConsumerFilters, no_filtering
 from rockmq.broker.durability import DurabilityGate
 from rockmq.broker.groups import GroupConfig, GroupTable
 from rockmq.broker.long_polling import LongPolling, Parked
 from rockmq.broker.offsets import ConsumerOffsets
+from rockmq.broker.python_filters import MESSAGES_MAX, PythonFilter
 from rockmq.broker.stats import Rate
 from rockmq.broker.topics import TopicTable
 from rockmq.config.broker import BrokerOptions
@@ -60,7 +62,7 @@ class _Wanted(msgspec.Struct):
 
     header: Pull
     tag_codes: tuple[int, ...] | None
-    filter: Filter | None
+    filter: Filter | PythonFilter | None
     count_max: int
     bytes_max: int
     offset: int
@@ -144,14 +146,16 @@ class PullHandler:
             header.queue_offset,
         )
 
-    def _selection(self, header: Pull, group: GroupConfig) -> tuple[tuple[int, ...] | None, Filter | None]:
+    def _selection(
+        self, header: Pull, group: GroupConfig
+    ) -> tuple[tuple[int, ...] | None, Filter | PythonFilter | None]:
         """Codes of the tags that are wanted, or the filter; None where anything is."""
         if header.sys_flag & PullFlag.SUBSCRIPTION:
             try:
                 if is_tag(header.expression_type):
                     return tags.codes(header.subscription or tags.ALL), None
-                self._enabled(header.expression_type)
-                return None, compiled(header.expression_type, header.subscription)
+                filters = self._enabled(header.expression_type)
+                return None, filters.compiled(header.expression_type, header.subscription)
             except FilterError as error:
                 remark = f"parse the consumer's subscription failed: {error}"
                 raise _refused(ResponseCode.SUBSCRIPTION_PARSE_FAILED, remark) from None
@@ -170,7 +174,7 @@ class PullHandler:
             raise _refused(ResponseCode.SYSTEM_ERROR, no_filtering(kind))
         return self._filters
 
-    def _registered(self, header: Pull, subscription: SubscriptionData) -> Filter | None:
+    def _registered(self, header: Pull, subscription: SubscriptionData) -> Filter | PythonFilter | None:
         """The filter that the group's heartbeats have brought."""
         filters = self._enabled(subscription.expression_type)
         data = filters.find(header.consumer_group, header.topic)
@@ -180,7 +184,7 @@ class PullHandler:
                     remark = f"the consumer's consumer filter data not latest: {data.client_version} < {header.sub_version}"
                     raise _refused(ResponseCode.FILTER_DATA_NOT_LATEST, remark)
                 return filters.filter(data)
-            compiled(subscription.expression_type, subscription.sub_string)
+            filters.compiled(subscription.expression_type, subscription.sub_string)
             reason = "there are too many of them"
         except FilterError as error:
             reason = str(error)
@@ -205,6 +209,8 @@ class PullHandler:
 
     def _get(self, wanted: _Wanted, request: Command) -> GetResult:
         header = wanted.header
+        if isinstance(wanted.filter, PythonFilter):
+            return self._select(wanted.filter, wanted, request)
         return self._store.get(
             header.topic,
             header.queue_id,
@@ -215,6 +221,18 @@ class PullHandler:
             wanted.filter,
             (request.serializer, request.opaque, MASTER_ID),
         )
+
+    def _select(self, filter: PythonFilter, wanted: _Wanted, request: Command) -> GetResult:
+        """What a function wants of the next messages."""
+        header, count_max = wanted.header, min(wanted.count_max, MESSAGES_MAX)
+        found = self._store.get(header.topic, header.queue_id, wanted.offset, count_max, wanted.bytes_max, None)
+        if not found.messages:
+            return found
+        body = filter.select(b"".join(map(bytes, found.buffers)))
+        if not body:
+            return structs.replace(found, status=GetStatus.NO_MATCHED_MESSAGE.value, messages=0, buffers=[])
+        answer = codec.reply(request, ResponseCode.SUCCESS, "FOUND", _where(found), body)
+        return structs.replace(found, buffers=[answer.encode()])
 
     def _found(self, result: GetResult) -> Answer:
         self._got.total += result.messages
@@ -265,13 +283,16 @@ def _response_code(result: GetResult, offset: int) -> ResponseCode:
 
 
 def _not_found(wanted: _Wanted, request: Command, result: GetResult, code: ResponseCode) -> Command:
-    header = PullResponse(
+    return codec.reply(request, code, _NAMES[result.status], _where(result))
+
+
+def _where(result: GetResult) -> PullResponse:
+    return PullResponse(
         suggest_which_broker_id=MASTER_ID,
         next_begin_offset=0 if result.status in _EMPTY else result.next_offset,
         min_offset=result.min_offset,
         max_offset=result.max_offset,
     )
-    return codec.reply(request, code, _NAMES[result.status], header)
 
 
 def _no_topic(topic: str) -> Refusal:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from rockmq.base.errors import ConfigError
 from rockmq.broker.consumer_filters import EXPRESSIONS_SIZE_MAX, ConsumerFilters
 from rockmq.broker.server import Broker
 from rockmq.config.broker import Filters
@@ -19,7 +20,7 @@ from rockmq.protocol.codes import RequestCode, ResponseCode
 from rockmq.protocol.header import decode
 from rockmq.protocol.headers.client import CheckClientConfig, HeartBeat, UnregisterClient
 from rockmq.protocol.headers.pull import PullResponse
-from rockmq.protocol.message import decode_stored, encode_batch
+from rockmq.protocol.message import StoredMessage, decode_stored, encode_batch
 from rockmq.remoting.client import RemotingClient
 from tests.support.clock import FakeClock
 from tests.unit.broker.conftest import running
@@ -378,3 +379,56 @@ async def test_there_is_room_for_so_many_expressions(tmp_path: Path) -> None:
     filters.register("g", [subscribed(f"T{fits}", long)])
     assert filters.find("g", f"T{fits}") is not None, "dead ones make room"
     await filters.close()
+
+
+def is_large(message: StoredMessage) -> bool:
+    """A filter in Python, as an operator writes one."""
+    return int(message.body) > 2 and int(message.properties["a"]) < 50
+
+
+PYTHON = ON | {"pythonFilters": f"large={__name__}:is_large; never = builtins:bool"}
+
+
+async def test_a_function_of_the_operators_filters(
+    tmp_path: Path, remote: RemotingClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with running(tmp_path, **PYTHON) as broker:
+        await send_numbers(remote, broker, *range(5), *[50] * 40)
+        await sent(remote, broker, send_request(b"no number"))
+        await sent(remote, broker, send_request(b"7", a="9"))
+        response = await remote.ask(broker.address, inline("large", kind="PYTHON", count=1_000), 5)
+        assert [message.body for message in decode_stored(response.body)] == [b"3", b"4"]
+        header = decode(PullResponse, response.fields)
+        assert (header.next_begin_offset, header.max_offset) == (32, 47)
+        assert await found(remote, broker, inline("large", 32, kind="PYTHON")) == [b"7"]
+        assert [record.levelname for record in caplog.records if "Python filter large fails" in record.message] == ["ERROR"]
+        response = await remote.invoke(broker.address, inline("large", 5, kind="PYTHON"), 5)
+        header = decode(PullResponse, response.fields)
+        assert (response.code, header.next_begin_offset) == (ResponseCode.PULL_RETRY_IMMEDIATELY, 37)
+
+        waiting = asyncio.create_task(remote.invoke(broker.address, inline("large", 47, kind="PYTHON", suspend_ms=60_000), 30))
+        await send_numbers(remote, broker, 1, 5)
+        assert [message.body for message in decode_stored((await asyncio.wait_for(waiting, 10)).body)] == [b"5"]
+
+        await remote.ask(broker.address, beat(subscribed("T", "large", kind="PYTHON")), 5)
+        assert await found(remote, broker, by_heartbeat()) == [b"3", b"4"]
+        assert await told(remote, broker, check("large", "PYTHON")) == (ResponseCode.SUCCESS, "")
+        for request in (check("small", "PYTHON"), inline("small", kind="PYTHON")):
+            code, remark = await told(remote, broker, request)
+            assert (code, "this broker has: large, never" in remark) == (ResponseCode.SUBSCRIPTION_PARSE_FAILED, True)
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("large", "expected name=module:function"),
+        ("large=shop", "expected name=module:function"),
+        ("large=no.such.module:f", "can't be loaded: No module"),
+        ("large=builtins:nothing", "can't be loaded"),
+        ("large=builtins:__name__", "is no function"),
+    ],
+)
+async def test_a_function_that_is_not_there_stops_the_start(tmp_path: Path, text: str, fault: str) -> None:
+    with pytest.raises(ConfigError, match=fault):
+        async with running(tmp_path, **ON, pythonFilters=text):
+            pass

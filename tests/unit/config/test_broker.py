@@ -132,6 +132,7 @@ def test_hosts_that_can_be_advertised(host: str) -> None:
         ("enableLmq", "true", "light queues need both"),
         ("enableMultiDispatch", "true", "light queues need both"),
         ("maxErrorRateOfBloomFilter", "100", "maxErrorRateOfBloomFilter=100: expected"),
+        ("pythonFilters", "a=b:c", "needs enablePropertyFilter"),
         ("expectConsumerNumUseFilter", "0", "expectConsumerNumUseFilter=0: expected"),
         ("tls.server.mode", "enforcing", "plain TCP"),
         ("tls.enable", "true", "plain TCP"),
