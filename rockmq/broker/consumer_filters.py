@@ -28,6 +28,8 @@ log = logging.getLogger(__name__)
 
 EXPRESSIONS_SIZE_MAX = 4 << 20
 """Characters of all expressions that are kept. Dead ones make room for a new one; if that isn't enough, it isn't taken."""
+NEW_SIZE_MAX = 2 * sql.SIZE_MAX
+"""Characters of expressions that one heartbeat may bring anew, as they are parsed at once; others come with later ones."""
 LOADED_DEAD_MS = 30_000
 CLEAN_SECONDS = 10.0
 
@@ -116,7 +118,7 @@ class ConsumerFilters:
     def compiled(self, kind: str | None, expression: str | None) -> Filter | PythonFilter:
         """What messages are filtered by. Raises FilterError."""
         if kind not in (SQL92, PYTHON):
-            raise FilterError(f"there are no filters of type {kind!r}; expected TAG or {SQL92}")
+            raise FilterError(f"there are no filters of type {(kind or '')[:100]!r}; expected TAG or {SQL92}")
         if not expression:
             raise FilterError(f"the {kind} expression is missing")
         if kind == PYTHON:
@@ -144,9 +146,13 @@ class ConsumerFilters:
             if topic not in named and not data.dead:
                 data.set_dead(self._clock.now_ms())
                 self._saver.later()
+        size = 0
         for topic, subscription in named.items():
             data = held.get(topic)
             if data is None or data.dead or subscription.sub_version > data.client_version:
+                size += min(len(subscription.sub_string), sql.SIZE_MAX)
+                if size > NEW_SIZE_MAX:
+                    break
                 self._register(group, subscription)
 
     def _register(self, group: str, subscription: SubscriptionData) -> None:
@@ -251,6 +257,9 @@ def _of_origins(expressions: tuple[tuple[str, str], ...]) -> Filter | None:
     """A message passes by the expression of its topic of origin, or if there is none for that."""
     if not expressions:
         return None
+    size = sum(len(expression) for _, expression in expressions)
+    if size > sql.SIZE_MAX:
+        raise FilterError(f"the expressions of its topics have {size} characters together; the bound is {sql.SIZE_MAX}")
     origin: sql.Instruction = ("property", properties.RETRY_TOPIC)
     program: sql.Program = [origin, ("in", [topic for topic, _ in expressions]), ("not", None)]
     program += [origin, ("constant", None), ("=", None), ("or", None)]

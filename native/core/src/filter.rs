@@ -115,7 +115,7 @@ impl Filter {
 
 fn instruction(name: &str, operand: &Bound<'_, PyAny>, names: &[Box<[u8]>]) -> PyResult<Instruction> {
     use Instruction::*;
-    let search = |place, wanted| Ok(Search(place, operand.extract::<String>()?.into(), wanted));
+    let search = |place, wanted| -> PyResult<Instruction> { Ok(Search(place, operand.extract::<String>()?.into(), wanted)) };
     Ok(match name {
         "property" => {
             let name = operand.extract::<String>()?.into_bytes();

@@ -185,7 +185,7 @@ class PullHandler:
                     raise _refused(ResponseCode.FILTER_DATA_NOT_LATEST, remark)
                 return filters.filter(data)
             filters.compiled(subscription.expression_type, subscription.sub_string)
-            reason = "there are too many of them"
+            reason = "it isn't taken yet, or there are too many"
         except FilterError as error:
             reason = str(error)
         raise _refused(ResponseCode.FILTER_DATA_NOT_EXIST, f"the broker's consumer filter data is not exist: {reason}")

@@ -373,7 +373,12 @@ async def test_there_is_room_for_so_many_expressions(tmp_path: Path) -> None:
     filters = ConsumerFilters(tmp_path, Filters(), FakeClock())
     long = f"a IN ('{'x' * 16_000}')"
     fits = EXPRESSIONS_SIZE_MAX // len(long)
-    filters.register("g", [subscribed(f"T{number}", long) for number in range(fits + 1)])
+    everything = [subscribed(f"T{number}", long) for number in range(fits + 1)]
+    filters.register("g", everything)
+    assert filters.find("g", "T1") is not None
+    assert filters.find("g", "T2") is None, "one heartbeat isn't given more time"
+    for _ in range(fits):
+        filters.register("g", everything)
     assert filters.find("g", f"T{fits - 1}") is not None
     assert filters.find("g", f"T{fits}") is None
     filters.register("g", [subscribed(f"T{fits}", long)])

@@ -35,7 +35,7 @@ def test_a_program_that_cannot_run_is_refused(program: list[sql.Instruction], fa
 
 @pytest.mark.parametrize(
     "program",
-    [[("property", 5)], [("constant", b"x")], [("constant", 2**63)], [("in", "x")], [("contains", None)], [("and skip", -1)]],
+    [[("property", 5)], [("constant", b"x")], [("in", "x")], [("contains", None)], [("and skip", -1)]],
 )
 def test_an_operand_of_another_type_is_refused(program: list[sql.Instruction]) -> None:
     with pytest.raises((TypeError, ValueError, OverflowError)):
