@@ -83,11 +83,11 @@ Instruction: TypeAlias = tuple[str, Operand]
 class Filter:
     """A program that says whether a message is wanted by its properties (rockmq/filter/sql.py).
 
-    It works on a stack. Instructions: `property` (operand: its name) and `constant` push; `=`, `<`, `<=`, `>`, `>=`, `and`, `or`
-    take two operands, `between` and `not between` three; `in` (a list of texts), `contains`, `startswith`, `endswith` and
-    these with `not ` before (a text), `negate`, `not` and `condition` (what a property says as a condition) take one. `and skip`
-    and `or skip` (a count) jump over as many instructions if what is on top decides. One value has to be left. ValueError
-    for a program that can't run.
+    It works on a stack. Instructions: `property` (operand: its name) and `constant` push; `=`, `<`, `<=`, `>`, `>=`, `and`
+    and `or` take two values, `between` and `not between` three; `in` (a list of texts), `contains`, `startswith`, `endswith`
+    and these with `not ` before (a text), `negate`, `not` and `condition` (what a property says as a condition) take one.
+    `and skip` and `or skip` (a count) jump over as many instructions if what is on top decides. One value has to be left.
+    ValueError for a program that can't run.
     """
 
     def __init__(self, program: Sequence[Instruction]) -> None: ...
@@ -323,8 +323,8 @@ class Store:
         Only records that end at or below position `limit` are seen; the first one behind it is the queue's end for this
         call. At most `count_max` messages and `bytes_max` bytes, but always one message. `tag_codes` are Java hash codes
         of tags, None takes everything. Of what they take, `filter` takes the messages that it matches. At most
-        max(800, count_max) entries are examined, fewer when the filter takes long, but always one. Status values are those of
-        `rockmq.store.GetStatus`. Neighbouring records come as one buffer; short runs are copied together, long ones (from
+        max(800, count_max) entries are examined, fewer when the filter takes long, but always one. Status values are those
+        of `rockmq.store.GetStatus`. Neighbouring records come as one buffer; short runs are copied together, long ones (from
         16 KiB) are slices of the mapped file. The max offset returned is the queue's end for this call. Entries without a
         record (pre-blank, zero, or pointing at something else) are passed over like removed messages.
 

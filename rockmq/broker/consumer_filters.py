@@ -1,4 +1,4 @@
-"""The expressions that groups filter topics by (ConsumerFilterManager.java; store spec, 1.7), in `config/consumerFilter.json`.
+"""What groups filter topics by (ConsumerFilterManager.java; store spec, 1.7), in `config/consumerFilter.json`.
 
 Heartbeats bring them. One that no member has any more is dead, and forgotten after `filterDataCleanTimeSpan`, so that a
 group that comes back soon has its bloom bits still.
@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 EXPRESSIONS_SIZE_MAX = 4 << 20
 """Characters of all expressions that are kept. Dead ones make room for a new one; if that isn't enough, it isn't taken."""
-NEW_SIZE_MAX = 2 * sql.SIZE_MAX
+NEW_SIZE_MAX = sql.SIZE_MAX
 """Characters of expressions that one heartbeat may bring anew, as they are parsed at once; others come with later ones."""
 LOADED_DEAD_MS = 30_000
 CLEAN_SECONDS = 10.0
@@ -87,6 +87,7 @@ class ConsumerFilters:
 
     def __init__(self, directory: Path, options: Filters, clock: Clock) -> None:
         """Raises ConfigError when the document can't be read or a filter in Python not be loaded."""
+        sql.prepare()
         self._python = python_filters.load(options.python_filters)
         self._bloom = BloomFilter.of(options.max_error_rate_of_bloom_filter, options.expect_consumer_num_use_filter)
         self._filters_retries = options.filter_support_retry
@@ -148,8 +149,8 @@ class ConsumerFilters:
                 self._saver.later()
         size = 0
         for topic, subscription in named.items():
-            data = held.get(topic)
-            if data is None or data.dead or subscription.sub_version > data.client_version:
+            known = held.get(topic)
+            if known is None or known.dead or subscription.sub_version > known.client_version:
                 size += min(len(subscription.sub_string), sql.SIZE_MAX)
                 if size > NEW_SIZE_MAX:
                     break

@@ -1,7 +1,8 @@
 """Filters in Python that an operator lends to consumers by name (what Apache's class filters were, but for the upload).
 
-`pythonFilters=large=shop.filters:is_large` lets groups subscribe with the type PYTHON and the expression `large`. The function is
-given each message as a `StoredMessage` and says whether it is wanted. It runs on the event loop, so it has to be quick.
+`pythonFilters=large=shop.filters:is_large` lets groups subscribe with the type PYTHON and the expression `large`. The
+function is given each message as a `StoredMessage` and says whether it is wanted. It runs on the event loop, so it has to be
+quick.
 """
 
 import importlib
@@ -40,7 +41,7 @@ class PythonFilter:
     def _wants(self, record: bytes) -> bool:
         try:
             return any(map(self._function, decode_stored(record)))
-        except Exception:  # whatever the operator's function raises, as an error of an expression  # noqa: BLE001
+        except Exception:  # whatever the operator's function raises, as an error of an expression
             if not self._failing:
                 log.exception("the Python filter %s fails; messages that it fails for aren't given (told once)", self._name)
             self._failing = True

@@ -152,7 +152,9 @@ class Broker:
         self._dispatch = Dispatcher(
             routes(
                 SendHandler(options, topics, groups, store, gate, writer),
-                PullHandler(options, clock, topics, groups, clients, filters, offsets, store, gate, long_polling, runtime.got),
+                PullHandler(
+                    options, clock, topics, groups, clients, filters, offsets, store, gate, long_polling, runtime.got
+                ),
                 OffsetHandlers(offsets, topics, groups, store),
                 QueryHandlers(options, store),
                 ClientHandlers(clients, filters, topics, groups, locks),

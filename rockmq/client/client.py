@@ -120,9 +120,10 @@ class Client(Admin):
     ) -> Consumer:
         """A member of a consumer group, for use with `async with`.
 
-        `topics` maps topics to the tags wanted (`"paid || refund"`, `"*"` for all) or to a SQL92 expression (`Sql`), or lists
-        topics. `max_in_flight` bounds the messages that were taken and not finished. `from_where` says where the group begins in a queue in which it has
-        no offset: "first", "last", or a time; brokers begin young queues at the first message whatever it says.
+        `topics` maps topics to the tags wanted (`"paid || refund"`, `"*"` for all), to a SQL92 expression (`Sql`) or to a
+        filter of the broker's (`BrokerFilter`), or lists topics. `max_in_flight` bounds the messages that were taken and not
+        finished. `from_where` says where the group begins in a queue in which it has no offset: "first", "last", or a time;
+        brokers begin young queues at the first message whatever it says.
         """
         self._check(group)
         made = Consumer(

@@ -50,9 +50,15 @@ def test_a_consumer_gets_what_its_expression_is_true_for(
 
 
 @pytest.mark.parametrize("client", apache.CLIENTS)
-@pytest.mark.parametrize(("expression", "code"), [("index >", 23), ("index > 'x'", 23), ("index > 5", 1)])
+@pytest.mark.parametrize(("expression", "code"), [("index > 'x'", 23), ("index > 5", 1)])
 def test_a_consumer_that_cannot_filter_so_does_not_start(
-    filtering: Cluster, shared: Cluster, unique: Callable[[str], str], tmp_path: Path, client: str, expression: str, code: int
+    filtering: Cluster,
+    shared: Cluster,
+    unique: Callable[[str], str],
+    tmp_path: Path,
+    client: str,
+    expression: str,
+    code: int,
 ) -> None:
     """For a wrong expression, or a broker that doesn't filter."""
     server = filtering if code == 23 else shared
@@ -62,3 +68,4 @@ def test_a_consumer_that_cannot_filter_so_does_not_start(
     with apache.program(client, "PushConsumer", *where, "timeoutMs=20000", directory=tmp_path) as consumer:
         consumer.wait_until(lambda: f"CODE: {code} " in consumer.tail(), 30, f"an error with code {code}")
         assert events(consumer, "started") == []
+        consumer.kill()  # its hook would wait for what never started

@@ -183,7 +183,11 @@ def _value(tree: Tree, properties: dict[str, str]) -> Any:
             value = _value(part, properties)
             if not isinstance(value, str):
                 return False
-            found = {"contains": pattern in value, "startswith": value.startswith(pattern), "endswith": value.endswith(pattern)}
+            found = {
+                "contains": pattern in value,
+                "startswith": value.startswith(pattern),
+                "endswith": value.endswith(pattern),
+            }
             return found[kind] != negated
         case ("between", part, low, high, negated):
             first, second = ("<", ">") if negated else (">=", "<=")
@@ -275,8 +279,11 @@ _numbers = st.sampled_from(
      "5E-1", "1e400", "0.0", "4.9e-324", "9007199254740992.0", "007.5"]
 )  # fmt: skip
 texts = st.sampled_from(
-    ["", "x", "5", "5.5", " 5", "-5", "+5", "007", "true", "TRUE", "it's", "ü", "東京", "😀", "NaN", "-Infinity", "1e3", "2147483648",
-     "-2147483648", "-9223372036854775808", "9223372036854775808", "0.0", "-0.0", "5f", "٥", "５", "𝟓", "0x10", "."]
+    [
+        "", "x", "5", "5.5", " 5", "-5", "+5", "007", "true", "TRUE", "it's", "ü", "東京", "😀", "NaN", "-Infinity",
+        "1e3", "2147483648", "-2147483648", "-9223372036854775808", "9223372036854775808", "0.0", "-0.0", "5f", "٥",
+        "５", "𝟓", "0x10", ".",
+    ]
 ) | st.text(max_size=3)  # fmt: skip
 
 
@@ -287,29 +294,49 @@ def _constant(literal: str) -> Tree:
     return ("constant", number if number < 2**31 else Long(number), literal)
 
 
-_leaves = st.one_of(
-    st.sampled_from(NAMES).map(lambda name: ("property", name)),
-    st.sampled_from(NAMES).map(lambda name: ("property", name)),
-    _numbers.map(_constant),
-    texts.map(lambda value: ("constant", value, quoted(value))),
-    st.sampled_from([("constant", True, "true"), ("constant", False, "False"), ("constant", None, "NULL")]),
+_negated = st.booleans()
+_properties = st.sampled_from(NAMES).map(lambda name: ("property", name))
+_amounts = _properties | _numbers.map(_constant) | st.tuples(st.sampled_from("-+"), _numbers.map(_constant))
+_literals = texts.map(lambda value: ("constant", value, quoted(value)))
+_truths = st.sampled_from([("constant", True, "true"), ("constant", False, "False"), ("constant", None, "NULL")])
+_leaves = _properties | _amounts | _literals | _truths
+_equals = st.sampled_from(["=", "<>"])
+_orders = st.sampled_from(["<", "<=", ">", ">="])
+_searches = st.sampled_from(["contains", "startswith", "endswith"])
+_conditions = st.one_of(
+    st.tuples(_orders, _amounts, _amounts),
+    st.tuples(_equals, _properties, _literals | _amounts | _truths),
+    st.tuples(_equals, _literals | _amounts, _properties),
+    st.tuples(st.just("between"), _amounts, _amounts, _amounts, _negated),
+    st.tuples(st.just("in"), _properties, st.lists(texts, min_size=1, max_size=7), _negated),
+    st.tuples(_searches, _leaves, texts, _negated),
+    st.tuples(st.just("is null"), _leaves, _negated),
 )
 
 
-def _larger(parts: st.SearchStrategy[Tree]) -> st.SearchStrategy[Tree]:
-    negated = st.booleans()
+def _joined(parts: st.SearchStrategy[Tree]) -> st.SearchStrategy[Tree]:
     return st.one_of(
-        st.tuples(st.sampled_from(["=", "<>", "<", "<=", ">", ">="]), parts, parts),
-        st.tuples(st.sampled_from(["=", "<", ">="]), _leaves, _leaves),
         st.tuples(st.sampled_from(["and", "or"]), parts, parts),
-        st.tuples(st.sampled_from(["not", "-", "+"]), parts),
-        st.tuples(st.just("is null"), parts, negated),
-        st.tuples(st.just("in"), _leaves, st.lists(texts, min_size=1, max_size=7), negated),
-        st.tuples(st.sampled_from(["contains", "startswith", "endswith"]), parts, texts, negated),
-        st.tuples(st.just("between"), parts, parts, parts, negated),
+        st.tuples(st.just("not"), parts),
+        st.tuples(_equals, parts, parts | _truths | _properties),
+        st.tuples(st.just("is null"), parts, _negated),
     )
 
 
-trees: st.SearchStrategy[Tree] = st.recursive(_leaves, _larger, max_leaves=8)
+def _anyhow(parts: st.SearchStrategy[Tree]) -> st.SearchStrategy[Tree]:
+    """What is grammar, but mostly refused."""
+    return st.one_of(
+        st.tuples(_equals | _orders | st.sampled_from(["and", "or"]), parts, parts),
+        st.tuples(st.sampled_from(["not", "-", "+"]), parts),
+        st.tuples(st.just("is null"), parts, _negated),
+        st.tuples(st.just("in"), _leaves, st.lists(texts, min_size=1, max_size=3), _negated),
+        st.tuples(_searches, parts, texts, _negated),
+        st.tuples(st.just("between"), parts, parts, parts, _negated),
+    )
+
+
+_sound: st.SearchStrategy[Tree] = st.recursive(_conditions, _joined, max_leaves=6)
+_wild: st.SearchStrategy[Tree] = st.recursive(_leaves, _anyhow, max_leaves=6)
+trees = _sound | _sound | _sound | _wild
 _values = texts.filter(lambda value: bool(value) and not set(value) & {"\1", "\2"})
 properties: st.SearchStrategy[dict[str, str]] = st.dictionaries(st.sampled_from(NAMES), _values, max_size=4)

@@ -99,10 +99,8 @@ impl Filter {
         }
         names.sort_unstable();
         names.dedup();
-        let code: Vec<_> = program
-            .iter()
-            .map(|(name, operand)| instruction(name, operand, &names))
-            .collect::<PyResult<_>>()?;
+        let code: Vec<_> =
+            program.iter().map(|(name, operand)| instruction(name, operand, &names)).collect::<PyResult<_>>()?;
         check(&code).map_err(PyValueError::new_err)?;
         Ok(Self { code, names })
     }
@@ -115,7 +113,8 @@ impl Filter {
 
 fn instruction(name: &str, operand: &Bound<'_, PyAny>, names: &[Box<[u8]>]) -> PyResult<Instruction> {
     use Instruction::*;
-    let search = |place, wanted| -> PyResult<Instruction> { Ok(Search(place, operand.extract::<String>()?.into(), wanted)) };
+    let search =
+        |place, wanted| -> PyResult<Instruction> { Ok(Search(place, operand.extract::<String>()?.into(), wanted)) };
     Ok(match name {
         "property" => {
             let name = operand.extract::<String>()?.into_bytes();
@@ -232,9 +231,7 @@ impl Filter {
                 }
                 Instruction::In(texts) => match pop() {
                     Value::Error => Value::Error,
-                    Value::Text(text) => {
-                        Value::Boolean(texts.binary_search_by(|each| (**each).cmp(text)).is_ok())
-                    }
+                    Value::Text(text) => Value::Boolean(texts.binary_search_by(|each| (**each).cmp(text)).is_ok()),
                     _ => Value::Null,
                 },
                 Instruction::Search(place, pattern, wanted) => search(pop(), *place, pattern, *wanted),
@@ -502,7 +499,9 @@ mod tests {
         }
         assert!(double("-NaN").is_some_and(f64::is_nan));
         assert_eq!(double("-Infinity"), Some(f64::NEG_INFINITY));
-        for text in ["", " ", ".", "e5", "5e", "+-5", "inf", "nan", "infinity", "5ff", "5df", "0x10", "1_0", "NaNd", "٣"] {
+        for text in
+            ["", " ", ".", "e5", "5e", "+-5", "inf", "nan", "infinity", "5ff", "5df", "0x10", "1_0", "NaNd", "٣"]
+        {
             assert_eq!(double(text), None, "{text:?}");
         }
     }

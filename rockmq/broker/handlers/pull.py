@@ -146,9 +146,7 @@ class PullHandler:
             header.queue_offset,
         )
 
-    def _selection(
-        self, header: Pull, group: GroupConfig
-    ) -> tuple[tuple[int, ...] | None, Filter | PythonFilter | None]:
+    def _selection(self, header: Pull, group: GroupConfig) -> tuple[tuple[int, ...] | None, Filter | PythonFilter | None]:
         """Codes of the tags that are wanted, or the filter; None where anything is."""
         if header.sys_flag & PullFlag.SUBSCRIPTION:
             try:

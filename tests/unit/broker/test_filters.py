@@ -200,6 +200,7 @@ async def test_waiting_pulls_are_answered_by_what_they_want(tmp_path: Path, remo
         await send_numbers(remote, broker, 0)
         waiting = asyncio.create_task(remote.invoke(broker.address, inline("a > 500", 1, suspend_ms=60_000), 30))
         both = asyncio.create_task(remote.invoke(broker.address, inline("a > 700", 1, suspend_ms=60_000), 30))
+        await asyncio.sleep(0.1)
         await send_numbers(remote, broker, *range(1, 400))
         await asyncio.sleep(0.05)
         assert not waiting.done()
@@ -262,7 +263,9 @@ async def test_too_many_tags_of_a_heartbeat_are_refused(tmp_path: Path, remote: 
 
 async def test_the_document_is_apaches(tmp_path: Path) -> None:
     filters = ConsumerFilters(tmp_path, Filters(), FakeClock())
-    filters.register("consumers", [subscribed("T", "a > 1", 77), subscribed("U", "b = 'ü'"), subscribed("V", "*", kind="TAG")])
+    filters.register(
+        "consumers", [subscribed("T", "a > 1", 77), subscribed("U", "b = 'ü'"), subscribed("V", "*", kind="TAG")]
+    )
     await filters.close()
     table = plain_json.loads((tmp_path / "consumerFilter.json").read_text())["filterDataByTopic"]
     assert sorted(table) == ["T", "U"]
@@ -375,8 +378,8 @@ async def test_there_is_room_for_so_many_expressions(tmp_path: Path) -> None:
     fits = EXPRESSIONS_SIZE_MAX // len(long)
     everything = [subscribed(f"T{number}", long) for number in range(fits + 1)]
     filters.register("g", everything)
-    assert filters.find("g", "T1") is not None
-    assert filters.find("g", "T2") is None, "one heartbeat isn't given more time"
+    assert filters.find("g", "T0") is not None
+    assert filters.find("g", "T1") is None, "one heartbeat isn't given more time"
     for _ in range(fits):
         filters.register("g", everything)
     assert filters.find("g", f"T{fits - 1}") is not None
@@ -411,7 +414,10 @@ async def test_a_function_of_the_operators_filters(
         header = decode(PullResponse, response.fields)
         assert (response.code, header.next_begin_offset) == (ResponseCode.PULL_RETRY_IMMEDIATELY, 37)
 
-        waiting = asyncio.create_task(remote.invoke(broker.address, inline("large", 47, kind="PYTHON", suspend_ms=60_000), 30))
+        waiting = asyncio.create_task(
+            remote.invoke(broker.address, inline("large", 47, kind="PYTHON", suspend_ms=60_000), 30)
+        )
+        await asyncio.sleep(0.1)
         await send_numbers(remote, broker, 1, 5)
         assert [message.body for message in decode_stored((await asyncio.wait_for(waiting, 10)).body)] == [b"5"]
 

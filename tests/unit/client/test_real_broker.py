@@ -71,7 +71,7 @@ async def test_expressions() -> None:
 
 
 async def test_a_broker_that_does_not_filter_says_so(mq: Client) -> None:
-    with pytest.raises(ResponseError, match="code 1: .*enablePropertyFilter is off"):
+    with pytest.raises(ResponseError, match=r"code 1: .*enablePropertyFilter is off"):
         await mq.consumer("billing", {"orders": Sql("amount > 4")}).start()
 
 

@@ -16,7 +16,9 @@ from tests.support.sql_model import ERROR, Tree
 def outcome(expression: str, message: dict[str, str]) -> object:
     """True, False, None or ERROR; a filter itself only tells true from the others."""
     text = properties.encode(message)
-    asked = [Filter(sql.program(each)).matches(text) for each in (expression, f"NOT ({expression})", f"({expression}) IS NULL")]
+    asked = [
+        Filter(sql.program(each)).matches(text) for each in (expression, f"NOT ({expression})", f"({expression}) IS NULL")
+    ]
     return {(1, 0, 0): True, (0, 1, 0): False, (0, 0, 1): None, (0, 0, 0): ERROR}[tuple(map(int, asked))]  # type: ignore[index]
 
 
@@ -129,6 +131,7 @@ HUGE = {
     "terms within the size": " OR ".join(["a=1"] * 2_000),
     "negations": "- " * 8_000 + "1 = a",
     "inversions": "NOT " * 4_000 + "a",
+    "pluses": "+" * 16_000 + "a = 1",
     "a text without end": "a = '" + "''" * 8_000,
     "a comment without end": "a = 1 /*" + "*" * 16_000,
     "a list": f"a IN ({','.join(['1'] * 8_000)})",
@@ -145,7 +148,7 @@ def test_what_is_too_large_or_too_deep_is_refused(case: str) -> None:
 
 def test_what_is_large_but_within_bounds_works() -> None:
     assert outcome("(" * 199 + "a = 1" + ")" * 199, {"a": "1"}) is True
-    assert outcome("+" * 16_000 + "a = 1", {"a": "1"}) is True
+    assert outcome("+" * 1_000 + "a = 1", {"a": "1"}) is True
     assert outcome(" OR ".join(f"a = {number}" for number in range(400)), {"a": "399"}) is True
     assert outcome(" AND ".join(f"p{number} = 'x'" for number in range(400)), {f"p{n}": "x" for n in range(400)}) is True
     many = ", ".join(f"'value {number}'" for number in range(1_000))

@@ -31,7 +31,9 @@ def test_codes_are_javas(expression: str, codes: tuple[int, ...] | None) -> None
     assert tags.codes(expression) == codes
 
 
-@given(st.lists(st.text(st.characters(exclude_characters="|", exclude_categories=["Cs", "Z", "Cc"]), min_size=1), max_size=5))
+@given(
+    st.lists(st.text(st.characters(exclude_characters="|", exclude_categories=["Cs", "Z", "Cc"]), min_size=1), max_size=5)
+)
 def test_each_tag_has_its_hash(names: list[str]) -> None:
     expected = None if names in ([], ["*"]) else tuple(map(model.java_hash, names))
     assert tags.codes(" || ".join(names)) == expected
