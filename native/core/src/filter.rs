@@ -18,7 +18,7 @@ const BYTES_PER_INSTRUCTION: usize = 16;
 #[pyclass(frozen, module = "rockmq._core")]
 pub struct Filter {
     code: Vec<Instruction>,
-    /// The properties it names, sorted.
+    /// The properties it names, the shortest first: most others are told from them by length.
     names: Vec<Box<[u8]>>,
 }
 
@@ -97,7 +97,7 @@ impl Filter {
                 names.push(operand.extract::<String>()?.into_bytes().into());
             }
         }
-        names.sort_unstable();
+        names.sort_unstable_by(|one, other| by_length(one, other));
         names.dedup();
         let code: Vec<_> =
             program.iter().map(|(name, operand)| instruction(name, operand, &names)).collect::<PyResult<_>>()?;
@@ -111,6 +111,11 @@ impl Filter {
     }
 }
 
+#[inline]
+fn by_length(one: &[u8], other: &[u8]) -> Ordering {
+    one.len().cmp(&other.len()).then_with(|| one.cmp(other))
+}
+
 fn instruction(name: &str, operand: &Bound<'_, PyAny>, names: &[Box<[u8]>]) -> PyResult<Instruction> {
     use Instruction::*;
     let search =
@@ -118,7 +123,7 @@ fn instruction(name: &str, operand: &Bound<'_, PyAny>, names: &[Box<[u8]>]) -> P
     Ok(match name {
         "property" => {
             let name = operand.extract::<String>()?.into_bytes();
-            Property(names.binary_search_by(|each| (**each).cmp(&name)).unwrap_or_default())
+            Property(names.binary_search_by(|each| by_length(each, &name)).unwrap_or_default())
         }
         "constant" => Constant(constant(operand)?),
         "=" => Compare(Comparison::Equal),
@@ -195,7 +200,7 @@ impl Filter {
     pub fn matches(&self, properties: &[u8]) -> bool {
         let mut found: SmallVec<[Value<'_>; 8]> = SmallVec::from_elem(Value::Null, self.names.len());
         for (name, value) in properties::items(properties) {
-            if let Ok(number) = self.names.binary_search_by(|each| (**each).cmp(name)) {
+            if let Ok(number) = self.names.binary_search_by(|each| by_length(each, name)) {
                 found[number] = Value::Text(value);
             }
         }
