@@ -27,7 +27,7 @@ class PythonFilter:
         self._function = function
         self._failing = False
 
-    def select(self, records: bytes) -> bytes:
+    def select(self, records: bytes) -> list[bytes]:
         """Those of the stored records that are wanted; one that holds several messages is if one of them is."""
         wanted = []
         at = 0
@@ -36,7 +36,7 @@ class PythonFilter:
             if self._wants(record):
                 wanted.append(record)
             at += len(record)
-        return b"".join(wanted)
+        return wanted
 
     def _wants(self, record: bytes) -> bool:
         try:

@@ -1,7 +1,7 @@
 """SQL92 filters (SelectorParser.jj and the expressions of Apache's filter module; clients' spec, 4).
 
 An expression is parsed here, once, and evaluated by the core, once per message: what is made of it is a program for a small
-machine with a stack ([ADR 11](docs/adr/0011-the-core-evaluates-filters.md)). What can be said of an expression without a
+machine with a stack (docs/adr/0011-the-core-evaluates-filters.md). What can be said of an expression without a
 message, such as that TRUE isn't over 5, is said here. Apache evaluates what stands before the first token that it can't
 use, and forgets about the rest; here that is an error.
 """

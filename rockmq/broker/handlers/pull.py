@@ -226,11 +226,11 @@ class PullHandler:
         found = self._store.get(header.topic, header.queue_id, wanted.offset, count_max, wanted.bytes_max, None)
         if not found.messages:
             return found
-        body = filter.select(b"".join(map(bytes, found.buffers)))
-        if not body:
+        records = filter.select(b"".join(map(bytes, found.buffers)))
+        if not records:
             return structs.replace(found, status=GetStatus.NO_MATCHED_MESSAGE.value, messages=0, buffers=[])
-        answer = codec.reply(request, ResponseCode.SUCCESS, "FOUND", _where(found), body)
-        return structs.replace(found, buffers=[answer.encode()])
+        answer = codec.reply(request, ResponseCode.SUCCESS, "FOUND", _where(found), b"".join(records))
+        return structs.replace(found, messages=len(records), buffers=[answer.encode()])
 
     def _found(self, result: GetResult) -> Answer:
         self._got.total += result.messages
