@@ -1,4 +1,4 @@
-"""SQL92 expressions, judged by the classes of Apache's own broker."""
+"""SQL92 expressions and bloom bits, judged by the classes of Apache's own broker."""
 
 from base64 import b64encode
 from pathlib import Path
@@ -8,7 +8,9 @@ from hypothesis import HealthCheck, Phase, given, settings
 
 from rockmq.base.errors import FilterError
 from rockmq.filter import sql
+from rockmq.filter.bloom import BloomFilter
 from tests.support import apache, sql_model
+from tests.support.events import events
 from tests.support.sql_model import Tree
 from tests.unit.filter.test_sql import REFUSED, outcome
 
@@ -118,3 +120,15 @@ def test_what_apache_takes_and_we_find_too_large(expression: str, tmp_path: Path
     """The bounds are ours."""
     assert answers([(expression, {"a": "1"})], tmp_path) == ["true"]
     assert ours(expression, {"a": "1"}) == "refused"
+
+
+@pytest.mark.parametrize(("error", "expected"), [(20, 32), (1, 1_000), (60, 7)])
+def test_bloom_bits_are_apaches(error: int, expected: int, tmp_path: Path) -> None:
+    names = ["g#T", "CID_billing#orders", "a group of more than sixteen bytes#a topic", "Grüppe#主题", "x" * 16, "x" * 24]
+    arguments = f"error={error}", f"expected={expected}", f"names={','.join(names)}"
+    libraries = apache.server_class_path(apache.SERVER)
+    with apache.program(apache.SERVER, "BloomBits", *arguments, directory=tmp_path, libraries=libraries) as program:
+        assert program.wait(60) == 0, program.tail()
+        found = {each["name"]: (each["bits"], each["positions"]) for each in events(program, "bits")}
+    ours = BloomFilter.of(error, expected)
+    assert found == {name: (ours.bits, ours.positions(name)) for name in names}

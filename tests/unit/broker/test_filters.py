@@ -12,6 +12,7 @@ from rockmq.broker.consumer_filters import EXPRESSIONS_SIZE_MAX, ConsumerFilters
 from rockmq.broker.server import Broker
 from rockmq.config.broker import Filters
 from rockmq.filter.bloom import BloomFilter
+from rockmq.filter.sql import SIZE_MAX
 from rockmq.protocol import codec, json
 from rockmq.protocol.bodies.client import CheckClientBody, ConsumerData, HeartbeatData
 from rockmq.protocol.bodies.common import SubscriptionData
@@ -182,16 +183,21 @@ async def test_heartbeats_bring_expressions(tmp_path: Path, remote: RemotingClie
         assert await found(remote, broker, by_heartbeat(3)) == [b"2"]
 
 
-async def test_a_subscription_whose_filter_is_older_has_to_wait(tmp_path: Path) -> None:
-    filters = ConsumerFilters(tmp_path, Filters(), FakeClock())
-    filters.register("g", [subscribed("T", "a > 1", 5)])
-    data = filters.find("g", "T")
-    assert data is not None
-    assert data.client_version == 5
-    filters.register("g", [subscribed("T", "a > 1", 7)])
-    assert filters.find("g", "T") is data
-    assert data.client_version == 7
-    await filters.close()
+async def test_a_pull_whose_filter_has_not_come_has_to_wait(tmp_path: Path, remote: RemotingClient) -> None:
+    """What a heartbeat brings too much of comes with the next."""
+    async with running(tmp_path, **ON) as broker:
+        await send_numbers(remote, broker, *range(5))
+        await remote.ask(broker.address, beat(subscribed("T", "a > 2")), 5)
+        long = f"a = '{'x' * (SIZE_MAX - 6)}'"
+        both = beat(subscribed("U", long, 6), subscribed("T", "a > 3", 6))
+        await remote.ask(broker.address, both, 5)
+        code, remark = await told(remote, broker, by_heartbeat(6))
+        assert (code, "5 < 6" in remark) == (ResponseCode.FILTER_DATA_NOT_LATEST, True)
+        assert await found(remote, broker, by_heartbeat(5)) == [b"3", b"4"]
+        await remote.ask(broker.address, both, 5)
+        assert await found(remote, broker, by_heartbeat(6)) == [b"4"]
+        await remote.ask(broker.address, beat(subscribed("U", long, 6), subscribed("T", "a > 3", 7)), 5)
+        assert await found(remote, broker, by_heartbeat(7)) == [b"4"], "the same expression again is only newer"
 
 
 async def test_waiting_pulls_are_answered_by_what_they_want(tmp_path: Path, remote: RemotingClient) -> None:
@@ -316,6 +322,39 @@ async def loaded(directory: Path, text: str, **options: Any) -> tuple[ConsumerFi
     (directory / "consumerFilter.json").write_text(text)
     clock = FakeClock()
     return ConsumerFilters(directory, Filters(**options), clock), clock
+
+
+APACHE = """{
+\t"filterDataByTopic":{
+\t\t"filtered":{
+\t\t\t"groupFilterData":{
+\t\t\t\t"fg":{
+\t\t\t\t\t"bloomFilterData":{
+\t\t\t\t\t\t"bitNum":112,
+\t\t\t\t\t\t"bitPos":[41,65,83]
+\t\t\t\t\t},
+\t\t\t\t\t"bornTime":1795345038512,
+\t\t\t\t\t"clientVersion":1795345038199,
+\t\t\t\t\t"consumerGroup":"fg",
+\t\t\t\t\t"dead":false,
+\t\t\t\t\t"deadTime":0,
+\t\t\t\t\t"expression":"a > 5 AND b = 'ü'",
+\t\t\t\t\t"expressionType":"SQL92",
+\t\t\t\t\t"topic":"filtered"
+\t\t\t\t}
+\t\t\t},
+\t\t\t"topic":"filtered"
+\t\t}
+\t}
+}"""
+"""As Apache's broker 5.5.0 wrote it."""
+
+
+async def test_a_document_of_apaches_is_read_and_written(tmp_path: Path) -> None:
+    filters, _ = await loaded(tmp_path, APACHE)
+    filters.register("fg", [subscribed("filtered", "a > 5 AND b = 'ü'", 1795345038199)])
+    await filters.close()
+    assert plain_json.loads((tmp_path / "consumerFilter.json").read_text()) == plain_json.loads(APACHE)
 
 
 async def test_what_was_alive_is_dead_after_a_start_until_it_comes_back(tmp_path: Path) -> None:
