@@ -117,12 +117,6 @@ def main() -> None:
             if scan()[1] != SCANNED:  # type: ignore[index]
                 raise SystemExit(f"Store.get: {SCANNED} messages to be looked at")
             show(f"Store.get: 800 by {expression[:16]}…", best_us(scan, seconds), SCANNED)
-        show("frame_head of a pull's answer", best_us(pull_head, seconds), 0)
-
-
-def pull_head() -> bytes:
-    fields = {"suggestWhichBrokerId": "0", "nextBeginOffset": "100032", "minOffset": "0", "maxOffset": "400000"}
-    return _core.frame_head(BINARY, 0, 7, 1, "FOUND", fields, 10_000)
 
 
 def show(name: str, us: float, messages: int) -> None:
