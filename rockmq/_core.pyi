@@ -76,6 +76,24 @@ class Slice(Buffer):
     """A read-only piece of a mapped log file, by the buffer protocol; the mapping lives as long as the slice."""
     def __len__(self) -> int: ...
 
+Operand: TypeAlias = str | int | float | bool | list[str] | None
+Instruction: TypeAlias = tuple[str, Operand]
+
+@final
+class Filter:
+    """A program that says whether a message is wanted by its properties (rockmq/filter/sql.py).
+
+    It works on a stack. Instructions: `property` (operand: its name) and `constant` push; `=`, `<`, `<=`, `>`, `>=`, `and`
+    and `or` take two values, `between` and `not between` three; `in` (a list of texts), `contains`, `startswith`, `endswith`
+    and these with `not ` before (a text), `negate`, `not` and `condition` (what a property says as a condition) take one.
+    `and skip` and `or skip` (a count) jump over as many instructions if what is on top decides. One value has to be left.
+    ValueError for a program that can't run.
+    """
+
+    def __init__(self, program: Sequence[Instruction]) -> None: ...
+    def matches(self, properties: Buffer) -> bool:
+        """Whether it is true for a message with this properties text: neither false, nor null, nor an error."""
+
 @final
 class Store:
     """A commit log and its consume queues, which follow it in log order.
@@ -88,6 +106,8 @@ class Store:
     Opening reads names and sizes only; call `recover` before anything else. With `append_crc_property` each record gets a
     CRC of the whole of it as its last property. With `light_queues_max` there may be so many light queues, topics `%LMQ%…`
     with one queue each, that messages may be in too; without, recovery keeps those that are there and makes no others.
+    `delay_levels` are the milliseconds that each delay level means: entries of SCHEDULE_TOPIC_XXXX whose records say a level
+    (property DELAY) have the time they are due at as their tags code.
     """
 
     def __init__(
@@ -106,6 +126,7 @@ class Store:
         batch_queue_file_size: int = 13_800_000,
         light_queues_max: int = 0,
         read_only_log_directories: Sequence[str] = (),
+        delay_levels: Sequence[int] = (),
     ) -> None: ...
     def files(self) -> list[tuple[int, int]]:
         """(first position, store timestamp of its first record, or -1 when that isn't a valid record) of each log file.
@@ -212,6 +233,20 @@ class Store:
         All or nothing: the batch goes into one file, and nothing is appended when a part of it is malformed.
         """
 
+    def deliver(
+        self, level: int, offset: int, *, now: int, limit: int, count_max: int, bytes_max: int
+    ) -> tuple[int, int, int | None, list[tuple[str, int]], list[tuple[int, str]]]:
+        """Append once more, where they say they belong (REAL_TOPIC, REAL_QID), the messages of a delay level that are due.
+
+        They are found in queue `level - 1` of SCHEDULE_TOPIC_XXXX from `offset` on, as far as their records end at or below
+        `limit`; at most `count_max` entries are looked at, and about `bytes_max` of records appended. A message is due when
+        its entry says so, and at once if that is further off than the level means. Properties stay as they are.
+
+        (offset to go on with, end of the last record appended or 0, when to go on or None when nothing is left, watched
+        (topic, queue id) that got messages, (position, why) of messages that can't be delivered and are passed over.)
+        StoreError, as of `append`, when nothing could be done; what was done before an error counts. Releases the GIL.
+        """
+
     # Durability
     @property
     def min_position(self) -> int: ...
@@ -297,14 +332,16 @@ class Store:
         bytes_max: int,
         limit: int,
         tag_codes: Iterable[int] | None,
+        filter: Filter | None = None,
         reply: tuple[int, int, int] | None = None,
     ) -> tuple[int, int, int, int, int, list[bytes | Slice]]:
         """Read messages from `offset` on: (status, next offset, min offset, max offset, count, buffers).
 
         Only records that end at or below position `limit` are seen; the first one behind it is the queue's end for this
         call. At most `count_max` messages and `bytes_max` bytes, but always one message. `tag_codes` are Java hash codes
-        of tags, None takes everything. At most max(800, count_max) entries are examined. Status values are those of
-        `rockmq.store.GetStatus`. Neighbouring records come as one buffer; short runs are copied together, long ones (from
+        of tags, None takes everything. Of what they take, `filter` takes the messages that it matches. At most
+        max(800, count_max) entries are examined, fewer when the filter takes long, but always one. Status values are those
+        of `rockmq.store.GetStatus`. Neighbouring records come as one buffer; short runs are copied together, long ones (from
         16 KiB) are slices of the mapped file. The max offset returned is the queue's end for this call. Entries without a
         record (pre-blank, zero, or pointing at something else) are passed over like removed messages.
 
@@ -373,6 +410,61 @@ class Index:
         """Force the files; `catch_up` raises from then on. Idempotent. Releases the GIL."""
 
 @final
+class Timers:
+    """The wheel of timers and its log, byte for byte Apache's: what is in the queue 0 of rmq_sys_wheel_timer, by time.
+
+    A slot is `step_ms` of time (times are rounded down to it); a message due in more than `window` slots is put into an
+    earlier one, to be stored anew. `file_size` is mappedFileSizeTimerLog. StoreError for files that can't be read or
+    written, StoreFull for a disk without room; nothing has changed then.
+    """
+
+    def __init__(self, store: Store, wheel: str, log_directory: str, *, file_size: int, step_ms: int, window: int) -> None:
+        """Read the files, of a store that was recovered. Nothing is written."""
+    def recover(self, flushed: int, read_time: int) -> tuple[int, int | None, bool]:
+        """Find the log's end from `flushed` on, where it was forced, and bring the wheel to it: (end, offset behind the
+        message of the last unit, None when that isn't known; whether the wheel was made anew from the log).
+
+        Files that don't make one log are deleted, as is all of it when the wheel leads to units that it has lost. Units
+        whose messages the commit log has lost are cut off. What was before `read_time` isn't pending. Releases the GIL.
+        """
+    def enqueue(
+        self, offset: int, count_max: int, limit: int, *, read_time: int, write_time: int, delivered: tuple[int, int]
+    ) -> tuple[int, int, int, list[tuple[str, int]]]:
+        """Give the messages from `offset` on units in the wheel, of records that end at or below `limit`: (where to go on,
+        how many, how many say no time, by topic how many more are pending).
+
+        What is late goes into the slot of `read_time`, which is read next. Of `delivered` = (offset, time), messages below
+        the offset that were due before the time are passed over. Stops at one that the wheel has no slot for yet.
+        Releases the GIL.
+        """
+    def count(self, time: int) -> int:
+        """Messages of a slot; one that deletes another counts -1."""
+    def next_time(self, from_time: int, to_time: int) -> int:
+        """The first time of a slot that isn't empty, or `to_time`."""
+    def open_slot(self, time: int) -> tuple[int, bool]:
+        """Hand out the messages of a slot: (units, whether the log has all of them). Releases the GIL."""
+    def due(self, count_max: int, bytes_max: int) -> tuple[list[tuple[bytes, int, bool]], bool, int, list[tuple[str, int]]]:
+        """The next messages of the slot that is open, in order: (record, time when it came to the wheel, whether it is to be
+        stored anew), without those that others delete; whether these are the last; how many the commit log hasn't got any
+        more; and by topic how many more are pending than was counted. Releases the GIL."""
+    def give_back(self, undelivered: int, write_time: int) -> None:
+        """Leave in the open slot only what wasn't handed out, and the last `undelivered` of what was. Releases the GIL."""
+    def erase(self, from_time: int, to_time: int) -> None:
+        """Make slots empty. Releases the GIL."""
+    def flush(self) -> int:
+        """Force the log, write the wheel behind it, and force that: where the log ended. What failed is tried again by the
+        next call. Releases the GIL."""
+    def delete_below(self, position: int) -> list[str]:
+        """Delete log files (never the last) all of whose messages are below a position of the commit log; their paths.
+        Releases the GIL."""
+
+def pending_timers(
+    wheel: str, log_directory: str, file_size: int, step_ms: int, from_time: int, count_max: int
+) -> tuple[list[tuple[int, int, int, int, int]], int]:
+    """(time of the slot, position, size, when it came to the wheel, flags: 2 is stored anew, 4 deletes) of units from a time
+    on, and how many more there are. For a store that nobody has open; writes nothing. Releases the GIL."""
+
+@final
 class LogReader:
     """Reads the records of a log that nobody need have opened; writes nothing. A bad sector is a fault, not an end."""
 
@@ -394,6 +486,7 @@ class Check:
     `index_layout` is (maxHashSlotNum, maxIndexNum), None to leave the index out. `min` is the log's first position. With
     `behind` the store's owner is at work: what leads there or further is of a time after the check began.
     Memory doesn't grow with the log, apart from a name and some numbers for each queue, and 4 bytes for each index slot.
+    `delay_levels` as for `Store`; a time that other levels would give is no fault.
     """
 
     def __init__(
@@ -407,6 +500,7 @@ class Check:
         index_layout: tuple[int, int] | None,
         min: int,
         behind: int | None,
+        delay_levels: Sequence[int] = (),
     ) -> None: ...
     def step(self, position: int, to: int) -> tuple[int, bool, int, list[Fault], int]:
         """Check the records of one log file from `position` on, until one ends at or behind `to`, and what leads to them:
@@ -423,8 +517,9 @@ class Check:
 class Rebuild:
     """Makes queues and index anew from a log, in directories of their own; the log and the old ones are only read.
 
-    Tags codes that the log doesn't tell (times of delivery, extension addresses) are taken over from `queues`. `name` is
-    the local time as yyyyMMddHHmmssSSS, for the first index file. Without `index_layout` no index is made.
+    Tags codes that the log doesn't tell (extension addresses, due times by other delay levels) are taken over from `queues`.
+    `name` is the local time as yyyyMMddHHmmssSSS, for the first index file. Without `index_layout` no index is made.
+    `delay_levels` as for `Store`.
     """
 
     def __init__(
@@ -438,6 +533,7 @@ class Rebuild:
         queue_file_size: int,
         index_layout: tuple[int, int] | None,
         name: str,
+        delay_levels: Sequence[int] = (),
     ) -> None: ...
     def step(self, position: int, to: int) -> tuple[int, bool, int, list[Fault], int]:
         """Put the records of one log file, as `Check.step` finds them. Releases the GIL."""
@@ -456,8 +552,9 @@ class Lane:
 
     A send is ordinary when its code is 10, 310 or 320, its topic was given to `set_ordinary`, the store is writable, the
     queue id is in range, sizes are within bounds, the header is complete and numeric, and the properties ask for nothing
-    special (no TRAN_MSG=true, DELAY, TIMER_*, POP_CK, INNER_*, __CRC32#, `__RMQ.TRANSIENT.` prefix, MSG_REGION, TRACE_ON,
-    CLUSTER). Anything else is handed over as a command, so that Python gives the error its words.
+    special (no TRAN_MSG=true, TIMER_*, POP_CK, INNER_*, __CRC32#, `__RMQ.TRANSIENT.` prefix, MSG_REGION, TRACE_ON,
+    CLUSTER). Anything else is handed over as a command, so that Python gives the error its words. A message with a delay
+    level that there is (DELAY) is parked: it goes to queue level - 1 of SCHEDULE_TOPIC_XXXX, with REAL_TOPIC and REAL_QID.
     `peer` is the host stamped as born host. `frame_size_max` counts the whole frame with its first word.
     """
 
@@ -498,7 +595,7 @@ class Transport:
         """End without writing what waits."""
     @property
     def traffic(self) -> int:
-        """Grows with every read and write."""
+        """Bytes that were read, and one for each write."""
 
 @final
 class Flusher:

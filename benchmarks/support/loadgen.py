@@ -1,9 +1,11 @@
 """The load generator of `native/loadgen` as a child process."""
 
+import contextlib
+import io
 import os
 import shutil
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -101,6 +103,18 @@ class Generator:
         limit_s = seconds + warmup + SILENCE_S + SPARE_S + (600 if mode == "preload" else 0)
         return msgspec.json.decode(self._run(mode, arguments, address, limit_s), type=Load)
 
+    @contextlib.contextmanager
+    def beside(self, mode: str, options: Mapping[str, object], address: str, seconds: float) -> Iterator[None]:
+        """A load that runs for the length of a block; it may be refused, but not fail."""
+        command = self._command(mode, {**options, "seconds": seconds, "warmup": 0}, address)
+        with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as running:
+            try:
+                yield
+                if running.poll() is not None and running.returncode:
+                    raise GeneratorError(f"{mode} beside it: {(running.stderr or io.BytesIO()).read().decode()}")
+            finally:
+                running.kill()
+
     def topic(self, address: str, load: Mapping[str, Any]) -> None:
         """Create a topic, or as many as `load` says."""
         topics = load.get("topics", 1)
@@ -138,5 +152,6 @@ class Generator:
     def _command(self, mode: str, options: Mapping[str, object], address: str | None) -> list[str]:
         words = [str(self._binary), mode, *(["--address", address] if address else [])]
         for name, value in options.items():
-            words += [f"--{name.replace('_', '-')}", str(value)]
+            for each in value if isinstance(value, tuple) else (value,):
+                words += [f"--{name.replace('_', '-')}", str(each)]
         return words

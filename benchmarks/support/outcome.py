@@ -84,6 +84,10 @@ class Measured:
             if goal.p999_ratio is not None:
                 ours, theirs = self.median(self.row.ours), self.median(goal.against)
                 kept.append(ours.p999_us <= goal.p999_ratio * theirs.p999_us)
+            if goal.latency_ratio is not None:
+                ours, theirs = self.median(self.row.ours), self.median(goal.against)
+                kept.append(ours.p50_us <= goal.latency_ratio * theirs.p50_us)
+                kept.append(ours.p99_us <= goal.latency_ratio * theirs.p99_us)
             if goal.cpu_ratio is not None and ratios.cpu is not None:
                 kept.append(ratios.cpu >= goal.cpu_ratio)
         return all(kept) if kept else None

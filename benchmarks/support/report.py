@@ -190,6 +190,8 @@ def _goal(row: Row) -> str:
         said.append(f"<= 1/{goal.cpu_ratio:g}")
     if goal.p999_ratio is not None:
         said.append(f"p99.9 <= {goal.p999_ratio:g}x {TITLES[goal.against]}")
+    if goal.latency_ratio is not None:
+        said.append(f"p50 and p99 <= {goal.latency_ratio:g}x {TITLES[goal.against]}")
     if goal.mb_per_second is not None:
         said.append(f">= {goal.mb_per_second:g} MB/s or loopback's limit")
     return ", ".join(said)

@@ -18,6 +18,8 @@ class Goal:
     """Or the loopback's own limit, when that is lower."""
     p999_ratio: float | None = None
     """How many times the other's p99.9 ours may be."""
+    latency_ratio: float | None = None
+    """How many times the other's p50 and p99 ours may be."""
     against: str = "apache"
 
 
@@ -49,6 +51,8 @@ class Row:
     """Also measure the same exchange against a stub: what loopback and generator can do."""
     earlier: tuple[Earlier, ...] = ()
     seconds_max: float = 60
+    beside: Mapping[str, object] = field(default_factory=dict)
+    """A load of pulls that runs meanwhile and isn't counted, as options of the generator."""
 
     @property
     def topic(self) -> str:
@@ -171,5 +175,55 @@ ROWS = (
             "apache": {"topics": 10},
         },
         goal=Goal(0.85, against="ours"),
+    ),
+    Row(
+        name="tagged",
+        title="send with a tag, 64 x 1, JSON header, beside a group that consumes another tag",
+        options={"conns": 64, "window": 1, "serializer": "json", "property": "TAGS=paid"},
+        beside={"conns": 4, "window": 1, "expression": "refund || open", "follow": "true", "group": "rockmq_tagged"},
+        goal=Goal(4),
+    ),
+    Row(
+        name="sql",
+        title="scan by SQL92 filters that match nothing, 4 connections x 1",
+        mode="pull",
+        options={
+            "conns": 4,
+            "window": 1,
+            "serializer": "binary",
+            "expression": "region = 'north' AND amount BETWEEN 100 AND 200 OR vip IS NOT NULL",
+            "expression_type": "SQL92",
+        },
+        preload={"conns": 4, "window": 32, "messages": 400_000, "property": ("region=south", "amount=150")},
+        goal=Goal(3),
+    ),
+    Row(
+        name="delayed",
+        title="send with delay level 1, 64 x 1, JSON header; what is due is delivered meanwhile",
+        options={"conns": 64, "window": 1, "serializer": "json", "property": "DELAY=1"},
+        goal=Goal(3),
+    ),
+    Row(
+        name="transactions",
+        title="transactions: half message and commit, 64 x 1, JSON header",
+        mode="transact",
+        options={"conns": 64, "window": 1, "serializer": "json"},
+        goal=Goal(3),
+    ),
+    Row(
+        name="pop",
+        title="pop 32 and acknowledge each, 16 connections x 1, JSON header",
+        mode="pop",
+        options={"conns": 16, "window": 1, "pull_max": 32},
+        preload={"conns": 8, "window": 4, "batch": 32, "messages": 2_000_000, "serializer": "binary"},
+        goal=Goal(2),
+        seconds_max=4,  # each run is a new group, which has no more than was sent before
+    ),
+    Row(
+        name="latency",
+        title="one message at a time, from the send to a consumer whose pull waits",
+        mode="latency",
+        options={"serializer": "json"},
+        goal=Goal(latency_ratio=0.5),
     ),
 )

@@ -158,9 +158,13 @@ class Bench:
 
     def _load(self, row: Row, contestant: Contestant, *, seconds: float, warmup: float) -> Load:
         options = {**row.options, **row.load(contestant.name)}
-        return self._generator.load(
-            row.mode, options, address=contestant.address, pids=contestant.pids, seconds=seconds, warmup=warmup
-        )
+        with contextlib.ExitStack() as meanwhile:
+            if row.beside:
+                load = {**row.beside, **row.load(contestant.name)}
+                meanwhile.enter_context(self._generator.beside("pull", load, contestant.address, seconds + warmup + 60))
+            return self._generator.load(
+                row.mode, options, address=contestant.address, pids=contestant.pids, seconds=seconds, warmup=warmup
+            )
 
     def _warm_up(self, contestant: Contestant) -> None:
         self._console.log(f"warming up {contestant.name} for {self._pace.jit_first:g} s")

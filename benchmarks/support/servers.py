@@ -155,7 +155,7 @@ def _timed(generator: Generator, address: str) -> Iterator[Callable[[], float]]:
         probe.wait()
 
 
-ASYNC = {"flushDiskType": "ASYNC_FLUSH"}
+ASYNC = {"flushDiskType": "ASYNC_FLUSH", "enablePropertyFilter": "true"}
 SYNC = {"flushDiskType": "SYNC_FLUSH"}
 CONTESTANTS = {
     "ours": (rockmq, ASYNC),

@@ -3,7 +3,8 @@
     RockMQError
     ├── ConfigError             a key or value in a configuration that can't be used
     ├── ProtocolError           bytes or fields that don't follow the protocol
-    │   └── HeaderError         a header's field is missing or has a bad value
+    │   ├── HeaderError         a header's field is missing or has a bad value
+    │   └── FilterError         a filter's expression can't be used
     ├── StoreUnavailable        the store takes no messages now; the text says why
     ├── RemotingError           the other side could not be reached, or didn't answer
     │   ├── ConnectError
@@ -38,6 +39,10 @@ class ProtocolError(RockMQError):
 
 class HeaderError(ProtocolError):
     """A header field that is missing or has a bad value; the text names field and bound."""
+
+
+class FilterError(ProtocolError):
+    """A filter's expression that can't be used; the text says what is wrong and where."""
 
 
 class StoreUnavailable(RockMQError):

@@ -15,6 +15,9 @@ from rockmq.remoting.connection import Connection
 
 log = logging.getLogger(__name__)
 
+UNEQUAL_MAX = 100
+"""Groups with unequal subscriptions that are named; all are counted."""
+
 
 @dataclass(slots=True)
 class Client:
@@ -23,6 +26,8 @@ class Client:
     language: str
     version: int
     seen: float
+    wanted: frozenset[tuple[str, str, str]] = frozenset()
+    """What a consumer subscribed to by its last full heartbeat: topic, type and text of the expression."""
 
 
 @dataclass(slots=True)
@@ -36,6 +41,29 @@ class ConsumerGroup:
     members: dict[Connection, Client] = field(default_factory=dict)
     subscriptions: dict[str, SubscriptionData] = field(default_factory=dict)
     fingerprint: int = 0
+    unequal: bool = False
+    """Whether its members subscribe to different things, by which messages are lost: each gets only a part of the queues."""
+
+    def find(self, client_id: str) -> Client | None:
+        """The member with this id, the newest if it has reconnected."""
+        return next((each for each in reversed(self.members.values()) if each.client_id == client_id), None)
+
+    def compare(self) -> None:
+        """See whether all members want the same; a change is logged once."""
+        wanted = {each.wanted for each in self.members.values() if each.wanted}
+        if self.unequal == (len(wanted) > 1):
+            return
+        self.unequal = not self.unequal
+        if not self.unequal:
+            log.info("all members of group %s subscribe to the same again", self.name)
+            return
+        common = frozenset.intersection(*wanted)
+        differing = {
+            each.client_id: sorted(" ".join(one) for one in each.wanted - common)
+            for each in self.members.values()
+            if each.wanted
+        }
+        log.warning("members of group %s subscribe to different things and lose messages by that: %s", self.name, differing)
 
     def client_ids(self) -> list[str]:
         """Each member once; a client that reconnected may hold two connections for a moment."""
@@ -75,6 +103,7 @@ class ClientTables:
         self._on_change = on_consumers_change
         self.producers: dict[str, dict[Connection, Client]] = {}
         self.consumers: dict[str, ConsumerGroup] = {}
+        self._producer_ids: dict[str, Connection] = {}
         self._watched: set[Connection] = set()
 
     def _client(self, client_id: str, connection: Connection, language: str, version: int) -> Client:
@@ -86,6 +115,19 @@ class ClientTables:
     def beat_producer(self, group: str, client_id: str, connection: Connection, language: str, version: int) -> None:
         members = self.producers.setdefault(group, {})
         members[connection] = self._client(client_id, connection, language, version)
+        self._producer_ids[client_id] = connection
+
+    def producer(self, client_id: str) -> Connection | None:
+        """The connection of a client that produces, if it has one here."""
+        return self._producer_ids.get(client_id)
+
+    def figures(self) -> dict[str, str]:
+        """For the runtime information: groups whose members subscribe to different things."""
+        unequal = sorted(group.name for group in self.consumers.values() if group.unequal)
+        found = {"unequalSubscriptionGroups": str(len(unequal))}
+        if unequal:
+            found["unequalSubscriptions"] = ",".join(unequal[:UNEQUAL_MAX])
+        return found
 
     def beat_consumer(
         self,
@@ -108,9 +150,14 @@ class ClientTables:
         group.message_model = data.message_model
         group.consume_from_where = data.consume_from_where
         changed = connection not in group.members
-        group.members[connection] = self._client(client_id, connection, language, version)
-        if not without_subscriptions:
+        before = group.members.get(connection)
+        member = group.members[connection] = self._client(client_id, connection, language, version)
+        if without_subscriptions:
+            member.wanted = before.wanted if before is not None else frozenset()
+        else:
             changed |= group.subscribe(data.subscription_data_set)
+            member.wanted = _wanted(data)
+        group.compare()
         differs = fingerprint == 0 or group.fingerprint != fingerprint
         group.fingerprint = fingerprint
         if changed:
@@ -119,9 +166,12 @@ class ClientTables:
 
     def unregister_producer(self, group: str, connection: Connection) -> None:
         members = self.producers.get(group, {})
-        members.pop(connection, None)
+        client = members.pop(connection, None)
         if not members:
             self.producers.pop(group, None)
+        is_gone = not any(connection in others for others in self.producers.values())
+        if client is not None and is_gone and self._producer_ids.get(client.client_id) is connection:
+            del self._producer_ids[client.client_id]
 
     def unregister_consumer(self, name: str, connection: Connection) -> None:
         group = self.consumers.get(name)
@@ -129,6 +179,7 @@ class ClientTables:
             return
         if not group.members:
             del self.consumers[name]
+        group.compare()
         self._on_change(group)
 
     def _lost(self, connection: Connection) -> None:
@@ -147,3 +198,7 @@ class ClientTables:
                 if client.seen < bound:
                     log.warning("closing the connection of %s: no heartbeat for %g s", client.client_id, self._expiry)
                     client.connection.close()
+
+
+def _wanted(data: ConsumerData) -> frozenset[tuple[str, str, str]]:
+    return frozenset((each.topic, each.expression_type or "TAG", each.sub_string) for each in data.subscription_data_set)

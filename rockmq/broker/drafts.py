@@ -6,10 +6,14 @@ messages do; whoever delivers it later makes a new draft of the stored record.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from rockmq.broker.durability import DurabilityGate
 from rockmq.protocol import codec, properties
 from rockmq.store.message_store import MessageStore, Put
+
+if TYPE_CHECKING:
+    from rockmq import _core
 
 
 @dataclass(slots=True, kw_only=True)
@@ -32,13 +36,20 @@ class Draft:
     def of(cls, record: bytes) -> "Draft":
         """A draft of what a stored record says, for the queue it is in. Raises ValueError when it can't be read."""
         (found,) = codec.decode_records(record)
+        return cls.of_decoded(found)
+
+    @classmethod
+    def of_decoded(cls, found: "_core.Record") -> "Draft":
+        """As `of`, of a record that `codec.decode_records` has read."""
         _size, _crc, queue_id, flag, _queue_offset, _position, sys_flag, born_timestamp, born_host = found[:9]
         _stored, _store_host, reconsume_times, prepared, body, topic, text = found[9:]
+        told = properties.decode(text)
+        told.pop(properties.CRC32, None)  # it is of that record only
         return cls(
             topic=topic,
             queue_id=queue_id,
             body=body,
-            properties=properties.decode(text),
+            properties=told,
             born_host=born_host,
             born_timestamp=born_timestamp,
             flag=flag,
@@ -65,6 +76,10 @@ class DraftWriter:
         that can't be stored."""
         for hook in self._hooks:
             hook(draft)
+        return self.append(draft)
+
+    def append(self, draft: Draft) -> Put:
+        """As `put`, where the draft says and nowhere else: for messages only the broker itself reads, or kept before."""
         put = self._store.append(
             draft.topic,
             draft.queue_id,

@@ -67,6 +67,10 @@ class GroupTable:
     def version(self) -> DataVersion:
         return self._document.data_version
 
+    def exists(self, name: str) -> bool:
+        """Whether a group is there, which `find` may change."""
+        return name in self.all() or (self._light and topics.is_light(name))
+
     def find(self, name: str) -> GroupConfig | None:
         """The group's settings; None when it doesn't exist and may not be created."""
         if self._light and topics.is_light(name):  # LmqSubscriptionGroupManager.java

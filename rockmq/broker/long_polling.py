@@ -1,72 +1,114 @@
-"""Pulls that wait for messages (PullRequestHoldService.java).
+"""Pulls and pops that wait for messages (PullRequestHoldService.java, PopLongPollingService.java).
 
-A parked pull is tried again when its queue gets a message, and answered for good at its deadline; deadlines are looked at
-every 5 s, as clients expect of Apache's broker. How many may be parked is bounded; over the bound a pull is
+What is parked is tried again when one of its queues gets a message, and answered for good at its deadline; deadlines are
+looked at every 5 s, as clients expect of Apache's broker. How many may be parked is bounded; over the bound a request is
 answered at once.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from rockmq.base.clock import Clock
 
 SWEEP_SECONDS = 5.0
 
+Queue = tuple[str, int]
+"""Topic and queue id."""
+
 
 @dataclass(slots=True, eq=False)
 class Parked:
-    """`attempt(last)` tries again and says whether it answered; with `last` it must."""
+    """`attempt(last)` tries again and says whether it answered; with `last` it must. `ended` is called when it is parked no
+    more."""
 
     deadline: float
     attempt: Callable[[bool], bool]
     is_gone: Callable[[], bool]
+    ended: Callable[[], None] | None = None
+    queues: Sequence[Queue] = ()
+    trying: bool = False
 
 
 class LongPolling:
-    """Parks pulls by queue. `watch` is told whenever somebody waits for a queue's next message."""
+    """Parks requests by queues. `watch` is told whenever somebody waits for a queue's next message."""
 
     def __init__(self, clock: Clock, parked_max: int, watch: Callable[[str, int], None]) -> None:
         self._clock = clock
         self._parked_max = parked_max
         self._watch = watch
-        self._queues: dict[tuple[str, int], list[Parked]] = {}
+        self._queues: dict[Queue, dict[Parked, None]] = {}
+        self._listeners: dict[Queue, Callable[[], None]] = {}
         self.count = 0
 
-    def park(self, topic: str, queue_id: int, pull: Parked) -> bool:
-        """Keep a pull until something arrives; False when too many are parked already."""
+    def park(self, queues: Sequence[Queue], parked: Parked) -> bool:
+        """Keep a request until something arrives in one of the queues; False when too many are parked already."""
         if self.count >= self._parked_max:
             return False
-        self._watch(topic, queue_id)  # may fail, and then nobody waits
-        self._queues.setdefault((topic, queue_id), []).append(pull)
+        for queue in queues:
+            self._watch(*queue)  # may fail, and then nobody waits
+        parked.queues = queues
+        for queue in queues:
+            self._queues.setdefault(queue, {})[parked] = None
         self.count += 1
         return True
 
+    def listen(self, topic: str, queue_id: int, arrived: Callable[[], None]) -> None:
+        """Call once, when the queue gets a message that may be read: for a service of ours, of which a queue has one."""
+        self._watch(topic, queue_id)
+        self._listeners[topic, queue_id] = arrived
+
     def wake(self, topic: str, queue_id: int) -> None:
         """The queue got messages that may be read."""
-        self._retry((topic, queue_id), lambda pull: False)
+        arrived = self._listeners.pop((topic, queue_id), None)
+        if arrived is not None:
+            arrived()
+        self._retry((topic, queue_id), lambda parked: False)
 
     def sweep(self) -> None:
-        """Answer what has waited long enough, and forget pulls whose client is gone."""
+        """Answer what has waited long enough, and forget requests whose client is gone."""
         now = self._clock.monotonic()
-        for key in list(self._queues):
-            if any(pull.deadline <= now or pull.is_gone() for pull in self._queues[key]):
-                self._retry(key, lambda pull: pull.deadline <= now)
+        for queue, waiting in list(self._queues.items()):
+            if any(parked.deadline <= now or parked.is_gone() for parked in waiting):
+                self._retry(queue, lambda parked: parked.deadline <= now)
 
-    def _retry(self, key: tuple[str, int], last: Callable[[Parked], bool]) -> None:
-        waiting = self._queues.pop(key, [])
-        self.count -= len(waiting)
-        still = [pull for pull in waiting if not pull.is_gone() and not pull.attempt(last(pull))]
-        if still:
-            self._queues.setdefault(key, []).extend(still)
-            self.count += len(still)
-            self._watch(*key)
+    def end(self, parked: Parked) -> None:
+        """Answer one request for good, if it still waits."""
+        self._try(parked, last=True)
+
+    def _retry(self, queue: Queue, last: Callable[[Parked], bool]) -> None:
+        for parked in list(self._queues.get(queue, ())):
+            self._try(parked, last=last(parked))
+        if queue in self._queues:
+            self._watch(*queue)
+
+    def _try(self, parked: Parked, *, last: bool) -> None:
+        # A wake that the attempt itself has caused, or what was answered by such.
+        if parked.trying or parked not in self._queues.get(parked.queues[0], ()):
+            return
+        parked.trying = True
+        try:
+            done = parked.is_gone() or parked.attempt(last)
+        finally:
+            parked.trying = False
+        if done:
+            self._forget(parked)
+
+    def _forget(self, parked: Parked) -> None:
+        for queue in parked.queues:
+            waiting = self._queues.get(queue, {})
+            waiting.pop(parked, None)
+            if not waiting:
+                self._queues.pop(queue, None)
+        self.count -= 1
+        if parked.ended is not None:
+            parked.ended()
 
     def answer_topic(self, topic: str) -> None:
-        """Answer every pull parked for a topic now; its queues are going."""
-        for key in [key for key in self._queues if key[0] == topic]:
-            self._retry(key, lambda pull: True)
+        """Answer every request parked for a topic now; its queues are going."""
+        for queue in [queue for queue in self._queues if queue[0] == topic]:
+            self._retry(queue, lambda parked: True)
 
     def answer_all(self) -> None:
-        """Answer every parked pull now; the broker is stopping."""
-        for key in list(self._queues):
-            self._retry(key, lambda pull: True)
+        """Answer every parked request now; the broker is stopping."""
+        for queue in list(self._queues):
+            self._retry(queue, lambda parked: True)

@@ -47,6 +47,8 @@ class ConsumerOffsets:
             # Names of light queues may hold a separator.
             topic, _, group = key.rpartition(LIGHT_SEPARATOR)
             self._table.setdefault(topic, {})[topics.LIGHT_PREFIX + group] = {0: offset}
+        self._resets: dict[tuple[str, str, int], int] = {}
+        """By group, topic and queue: where a consumer is to go on, which hasn't been told yet."""
         self._changed = False
         self._saver = Saver(self._path, self._save)
 
@@ -63,12 +65,32 @@ class ConsumerOffsets:
             queues[queue_id] = offset
             self._changed = True
 
+    def reset(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """Set an offset, and have who consumes the queue told of it (ConsumerOffsetManager.assignResetOffset)."""
+        self.commit(group, topic, queue_id, offset)
+        self._resets[group, topic, queue_id] = offset
+
+    def is_reset(self, group: str, topic: str, queue_id: int) -> bool:
+        """Whether a reset waits to be told; what the consumer commits until then is from before."""
+        return (group, topic, queue_id) in self._resets
+
+    def take_reset(self, group: str, topic: str, queue_id: int) -> int | None:
+        """The offset of a reset that waits to be told; it doesn't any more."""
+        return self._resets.pop((group, topic, queue_id), None) if self._resets else None
+
+    def clone(self, source: str, group: str, topic: str) -> None:
+        """Set a group's offsets of a topic to another group's, if that has some."""
+        for queue_id, offset in list(self._table.get(topic, {}).get(source, {}).items()):
+            self.commit(group, topic, queue_id, offset)
+
     def by_group(self, group: str) -> dict[str, dict[int, int]]:
         """{topic: {queue id: offset}} of a group."""
         return {topic: groups[group] for topic, groups in self._table.items() if group in groups}
 
     def delete_topic(self, topic: str) -> None:
         self._changed |= self._table.pop(topic, None) is not None
+        for key in [key for key in self._resets if key[1] == topic]:
+            del self._resets[key]
 
     def flush(self) -> None:
         """Have the document written if something changed since the last time."""

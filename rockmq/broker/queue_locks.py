@@ -43,6 +43,11 @@ class QueueLocks:
         if not locks:
             self._groups.pop(group, None)
 
+    def is_held(self, group: str) -> bool:
+        """Whether somebody of the group holds any queue, so that it consumes in order."""
+        bound = self._clock.monotonic() - EXPIRY_SECONDS
+        return any(held.renewed >= bound for held in self._groups.get(group, {}).values())
+
     def expire(self) -> None:
         """Forget locks nobody renews."""
         bound = self._clock.monotonic() - EXPIRY_SECONDS

@@ -1,5 +1,6 @@
 """GET_BROKER_RUNTIME_INFO's table (protocol spec, 5.2). Tools parse some of it as numbers: all of that is always there."""
 
+from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 
 from rockmq.base.clock import Clock
@@ -8,6 +9,7 @@ from rockmq.broker.stats import Rate
 from rockmq.protocol import codec
 from rockmq.store.disk import usage
 from rockmq.store.message_store import MessageStore
+from rockmq.store.timers import TimerStore
 
 VERSION_DESCRIPTION = "V5_3_3"
 """Tools show this as the broker's version; it is the protocol's, ours stands in `rockmqVersion`."""
@@ -20,9 +22,14 @@ class RuntimeInfo:
         self._clock = clock
         self._store = store
         self._long_polling = long_polling
+        self.tellers: list[Callable[[], Mapping[str, object]]] = []
+        """What other parts of the broker add to the table."""
         self._started = clock.now_ms()
         self.put = Rate(clock)
         self.got = Rate(clock)
+        self.timers: TimerStore | None = None
+        self.enqueued = Rate(clock)
+        self.dequeued = Rate(clock)
         self._morning = self._midnight()
         self._put_morning = [0, 0]
         self._got_morning = [0, 0]
@@ -30,8 +37,8 @@ class RuntimeInfo:
 
     def sample(self) -> None:
         self._refresh()
-        self.put.sample()
-        self.got.sample()
+        for rate in (self.put, self.got, self.enqueued, self.dequeued):
+            rate.sample()
         midnight = self._midnight()
         if midnight != self._morning:
             self._morning = midnight
@@ -40,6 +47,18 @@ class RuntimeInfo:
 
     def _refresh(self) -> None:
         self.put.total = self._store.core.appended[0]
+        if self.timers is not None:
+            self.enqueued.total, self.dequeued.total = self.timers.enqueued, self.timers.delivered
+
+    def _timer_figures(self, now: int) -> dict[str, object]:
+        timers = self.timers
+        return {
+            "timerReadBehind": max(0, now - timers.read_time) // 1000 if timers else 0,
+            "timerOffsetBehind": timers.behind if timers else 0,
+            "timerCongestNum": timers.pending if timers else 0,
+            "timerEnqueueTps": self.enqueued.per_second()[0],
+            "timerDequeueTps": self.dequeued.per_second()[0],
+        }
 
     def _midnight(self) -> datetime:
         now = datetime.fromtimestamp(self._clock.now_ms() / 1000).astimezone()
@@ -52,7 +71,7 @@ class RuntimeInfo:
         log_disks, queue_disk = [usage(each) for each in store.log_directories], usage(store.root)
         log_disk = min(log_disks, key=lambda each: each.percent)
         behind = core.max_position - core.flushed_position
-        table = {
+        table: dict[str, object] = {
             "bootTimestamp": self._started,
             "runtime": "[ " + str(timedelta(milliseconds=now - self._started)).partition(".")[0] + " ]",
             "brokerActive": "true",
@@ -86,11 +105,7 @@ class RuntimeInfo:
             "msgGetTotalTodayMorning": self._got_morning[1],
             "msgGetTotalTodayNow": self.got.total,
             "suspendedPulls": self._long_polling.count,
-            "timerReadBehind": 0,
-            "timerOffsetBehind": 0,
-            "timerCongestNum": 0,
-            "timerEnqueueTps": 0.0,
-            "timerDequeueTps": 0.0,
+            **self._timer_figures(now),
             "EndTransactionQueueSize": 0,
             "EndTransactionThreadPoolQueueCapacity": 0,
         }
@@ -102,6 +117,8 @@ class RuntimeInfo:
             }
         if store.refusal is not None:
             table["refusesMessagesBecause"] = store.refusal
+        for teller in self.tellers:
+            table |= teller()
         # Requests don't queue here: each is carried out when it is read. Tools want the figures all the same.
         for pool in ("send", "pull", "litePull", "query", "ack"):
             table |= {

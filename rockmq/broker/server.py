@@ -17,29 +17,46 @@ from rockmq.base.errors import ConfigError
 from rockmq.base.tasks import Tasks
 from rockmq.broker import durability
 from rockmq.broker.clients import ClientTables, ConsumerGroup
+from rockmq.broker.consumer_filters import CLEAN_SECONDS, ConsumerFilters
+from rockmq.broker.delays import Delays
 from rockmq.broker.drafts import DraftWriter
 from rockmq.broker.durability import DurabilityGate
 from rockmq.broker.groups import GroupTable
 from rockmq.broker.handlers.admin import AdminHandlers
+from rockmq.broker.handlers.assignment import AssignmentHandlers
 from rockmq.broker.handlers.clients import ClientHandlers, notify_members
 from rockmq.broker.handlers.offsets import OffsetHandlers
+from rockmq.broker.handlers.pop import PopHandlers
 from rockmq.broker.handlers.pull import PullHandler
 from rockmq.broker.handlers.query import QueryHandlers
+from rockmq.broker.handlers.recall import RecallHandler
+from rockmq.broker.handlers.relay import RelayHandlers
+from rockmq.broker.handlers.reply import ReplyHandler
 from rockmq.broker.handlers.send import SendHandler
+from rockmq.broker.handlers.send_back import SendBackHandler
+from rockmq.broker.handlers.transactions import TransactionHandler
 from rockmq.broker.long_polling import SWEEP_SECONDS, LongPolling
 from rockmq.broker.offsets import ConsumerOffsets
+from rockmq.broker.pop import SWEEP_SECONDS as POP_SWEEP_SECONDS
+from rockmq.broker.pop import Pops
 from rockmq.broker.queue_locks import QueueLocks
+from rockmq.broker.quotas import LOOK_SECONDS as QUOTA_LOOK_SECONDS
+from rockmq.broker.quotas import Quotas
 from rockmq.broker.registration import Registration
+from rockmq.broker.request_modes import RequestModes
 from rockmq.broker.routes import routes
 from rockmq.broker.runtime_info import RuntimeInfo
 from rockmq.broker.stats import SAMPLE_SECONDS
+from rockmq.broker.timers import TimerDelivery, TimerHook
 from rockmq.broker.topics import TopicTable
+from rockmq.broker.transactions import Transactions
 from rockmq.config.broker import BrokerOptions
 from rockmq.remoting.client import RemotingClient
 from rockmq.remoting.connection import Connection
 from rockmq.remoting.dispatch import Dispatcher
 from rockmq.remoting.server import RemotingServer
 from rockmq.store.message_store import MessageStore
+from rockmq.store.timers import TimerStore
 
 log = logging.getLogger(__name__)
 
@@ -68,6 +85,13 @@ class Broker:
         self._closing = AsyncExitStack()
         self.address = ""
         """Where clients are told to come, `host:port`; known after `start`."""
+        self.timers: TimerStore | None = None
+        """What waits for its time, after `start`; None without the wheel."""
+
+    @property
+    def request_codes(self) -> frozenset[int]:
+        """The requests it answers; known after `start`."""
+        return self._dispatch.codes
 
     async def start(self) -> None:
         """Serve. Raises ConfigError when the store can't be opened or a port is taken; nothing is left running then."""
@@ -121,7 +145,6 @@ class Broker:
             overdue=server.overdue,
         )
         gate.advance(store.core.flushed_position)  # the flusher only tells what is new
-        runtime = RuntimeInfo(clock, store, long_polling)
 
         topics = TopicTable(store.config_directory, options, clock)
         self._closing.push_async_callback(topics.close)
@@ -134,38 +157,89 @@ class Broker:
         self._closing.push_async_callback(groups.close)
         offsets = ConsumerOffsets(store.config_directory, light=options.store.light_queues)
         self._closing.push_async_callback(offsets.close)
+        filters = None
+        if options.filters.enable_property_filter:
+            filters = ConsumerFilters(store.config_directory, options.filters, clock)
+            self._closing.push_async_callback(filters.close)
         clients = ClientTables(clock, options.consumers.channel_expired_timeout / 1000, self._consumers_changed)
         locks = QueueLocks(clock)
+        runtime = RuntimeInfo(clock, store, long_polling)
         topics.create_system_topics()
         topics.attach(store)
 
-        writer = DraftWriter(store, gate, [])
+        delays = Delays(options.store, store, gate, long_polling, clock)
+        self._closing.push_async_callback(delays.close)
+        timers = None
+        if options.timers.timer_wheel_enable:
+            timers = TimerStore(store, options.timers, options.retention.file_reserved_time, clock)
+            await timers.open()
+            self._closing.push_async_callback(timers.close)
+            self.timers = runtime.timers = timers
+        writer = DraftWriter(store, gate, [delays.park, TimerHook(options, timers, clock)])
+        transactions = Transactions(options, topics, store, gate, writer, offsets, clients.producers, clock)
+        await transactions.load()
+        self._closing.callback(transactions.finished.flush)  # or the next start would have to find out what is finished
+        runtime.tellers += [delays.figures, clients.figures, transactions.figures]
+        quotas = Quotas(topics, store, lambda: server.connections, options.network.client_send_quota, clock)
+        pops = Pops(
+            clock,
+            topics,
+            offsets,
+            store,
+            gate,
+            writer,
+            long_polling.wake,
+            in_flight_max=options.pop.pop_inflight_message_threshold,
+        )
+        modes = RequestModes(store.config_directory, options.pop)
+        self._closing.push_async_callback(modes.close)
+        remoting = RemotingClient(clock=clock)
+        self._closing.push_async_callback(remoting.close)
 
         self._gate = gate
         self._groups = groups
+        self._filters = filters
         self._dispatch = Dispatcher(
             routes(
-                SendHandler(options, topics, groups, store, gate, writer),
-                PullHandler(options, clock, topics, groups, clients, offsets, store, gate, long_polling, runtime.got),
-                OffsetHandlers(offsets, topics, groups, store),
+                SendHandler(options, topics, groups, store, gate, writer, quotas, locks, transactions),
+                SendBackHandler(options, topics, groups, store, gate, writer),
+                RecallHandler(options, topics, store, gate, writer, clock),
+                TransactionHandler(options, transactions, store, gate, clock),
+                PullHandler(
+                    options, clock, topics, groups, clients, filters, offsets, store, gate, long_polling, runtime.got
+                ),
+                PopHandlers(options, clock, topics, groups, filters, store, gate, long_polling, pops, runtime.got),
+                AssignmentHandlers(options, topics, groups, clients, modes, remoting, clock),
+                OffsetHandlers(options, offsets, topics, groups, clients, store, long_polling),
                 QueryHandlers(options, store),
-                ClientHandlers(clients, topics, groups, locks),
-                AdminHandlers(options, topics, offsets, store, long_polling, runtime),
+                ClientHandlers(clients, filters, topics, groups, locks),
+                ReplyHandler(options, clock, topics, clients, store, gate, writer),
+                RelayHandlers(options, clients, topics, groups, store),
+                AdminHandlers(options, topics, offsets, store, long_polling, pops, runtime, delays),
             )
         )
         tasks = Tasks()
         self._closing.push_async_callback(tasks.close)
         tasks.every(durability.SWEEP_SECONDS, gate.sweep, "durability timeouts")
         tasks.every(SWEEP_SECONDS, long_polling.sweep, "long polling deadlines")
+        tasks.every(QUOTA_LOOK_SECONDS, quotas.look, "quotas")
+        tasks.every(POP_SWEEP_SECONDS, pops.sweep, "messages popped and not acknowledged")
         tasks.every(CLIENT_SWEEP_SECONDS, clients.expire, "client expiry")
         tasks.every(CLIENT_SWEEP_SECONDS, locks.expire, "queue lock expiry")
+        if filters is not None:
+            tasks.every(CLEAN_SECONDS, filters.clean, "expiry of filters")
         tasks.every(SAMPLE_SECONDS, runtime.sample, "statistics")
+        if timers is not None:
+            tasks.start(TimerDelivery(options, timers, store, writer, clock).run(), "timers")
+            tasks.every(options.timers.timer_flush_interval_ms / 1000, timers.save, "timer checkpoint")
         tasks.every(options.consumers.flush_consumer_offset_interval / 1000, offsets.flush, "consumer offsets")
+        tasks.every(options.transactions.transaction_check_interval / 1000, transactions.check, "transaction checks")
+        tasks.every(options.transactions.transaction_op_batch_interval / 1000, transactions.finished.flush, "op messages")
+
+        delays.start()
 
         await server.start(store.core, replies_at_once=not store.is_sync)
         self._closing.push_async_callback(partial(self._stop_serving, server, long_polling, store, gate))
-        remoting = RemotingClient(clock=clock)
-        self._closing.push_async_callback(remoting.close)
         registration = Registration(options, self.address, topics, remoting)
         self._closing.push_async_callback(registration.close)
         await registration.start()
@@ -197,6 +271,8 @@ class Broker:
         self._on_failure(error)
 
     def _consumers_changed(self, group: ConsumerGroup) -> None:
+        if self._filters is not None and not group.members:
+            self._filters.unregister(group.name)
         config = self._groups.find(group.name)
         if self._options.consumers.notify_consumer_ids_changed_enable and (
             config is None or config.notify_consumer_ids_changed_enable

@@ -30,6 +30,8 @@ QUEUES_MAX = 65_536
 """Queues a topic may have: each costs memory in every route that names it."""
 
 
+UNIT_SUBSCRIPTION = 2
+"""The bit of topicSysFlag that says that units subscribe to it (TopicSysFlag.java)."""
 WHOLE_MAX = 1000
 """Topics up to which a change saves, and tells name servers, the whole table: some milliseconds."""
 
@@ -66,6 +68,8 @@ class TopicTable:
         """Topics that were never on disk."""
         self._replay()
         self._store: MessageStore | None = None
+        self.closed: set[str] = set()
+        """Topics that take no messages for now."""
         self.on_change: list[Callable[[str], None]] = []
 
     def _replay(self) -> None:
@@ -106,10 +110,12 @@ class TopicTable:
             identity.broker_name: (1, Permission.INHERIT | (both if wanted.broker_topic_enable else 0)),
             topics.OFFSET_MOVED: (1, both),
             topics.SCHEDULE: (18, both),
-            f"{identity.broker_cluster_name}_REPLY_TOPIC": (1, both),
+            topics.reply_topic(identity.broker_cluster_name): (1, both),
             topics.TRANSACTION_HALF: (1, both),
             topics.TRANSACTION_OP: (1, both),
         }
+        if self._options.timers.timer_wheel_enable:
+            system[topics.TIMER] = (1, both)
         if wanted.auto_create_topic_enable:
             system[topics.TEMPLATE] = (wanted.default_topic_queue_nums, both | Permission.INHERIT)
         if wanted.trace_topic_enable:
@@ -141,6 +147,8 @@ class TopicTable:
     def is_ordinary(self, config: TopicConfig) -> bool:
         """Whether a plain message to this topic needs no decision."""
         name = config.topic_name
+        if name in self.closed:
+            return False
         broker_writable = self._options.topics.broker_permission & Permission.WRITE
         return bool(
             config.perm & Permission.WRITE
@@ -152,9 +160,22 @@ class TopicTable:
             and topics.topic_fault(name) is None
         )
 
+    def set_closed(self, name: str, closed: bool) -> None:
+        """Have a topic take no messages, or take them again."""
+        if closed:
+            self.closed.add(name)
+        else:
+            self.closed.discard(name)
+        config = self._topics.get(name)
+        if config is not None and not config.has_batch_queues:
+            self._tell_store(config)
+
     def is_new(self, name: str) -> bool:
         """Whether a topic isn't on disk yet; `put` as it is says when it will be."""
         return name in self._new
+
+    def is_saved(self, name: str) -> bool:
+        return self.get(name) is not None and not self.is_new(name)
 
     def get(self, name: str) -> TopicConfig | None:
         if self._is_light(name):
@@ -241,6 +262,25 @@ class TopicTable:
             perm=template.perm & ~Permission.INHERIT,
             topic_filter_type=template.topic_filter_type,
         )
+
+    def retry(self, group: str, queues: int, *, is_unit: bool = False) -> TopicConfig:
+        """The group's retry topic, or what it will be (TopicConfigManager.createTopicInSendMessageBackMethod)."""
+        name = topics.retry_topic(group)
+        return self.get(name) or TopicConfig(
+            topic_name=name,
+            read_queue_nums=queues,
+            write_queue_nums=queues,
+            topic_sys_flag=UNIT_SUBSCRIPTION if is_unit else 0,
+        )
+
+    def dead_letters(self, group: str) -> TopicConfig:
+        """The group's dead-letter topic, or what it will be."""
+        name = topics.dead_letter_topic(group)
+        return self.get(name) or TopicConfig(topic_name=name, read_queue_nums=1, write_queue_nums=1)
+
+    def saved(self, config: TopicConfig) -> "asyncio.Future[None] | None":
+        """Have a topic be there: None when it is on disk, else an awaitable that is done when it is."""
+        return None if self.is_saved(config.topic_name) else self.put(self.get(config.topic_name) or config)
 
     def ensure_retry(self, group: str, queues: int) -> None:
         """Create `%RETRY%group` if it is missing; a consumer looks for its route right after its first heartbeat."""

@@ -70,6 +70,22 @@ def dump(
 
 
 @app.command()
+def transactions(
+    directory: Directory,
+    config: Config = None,
+    json: Annotated[bool, typer.Option("--json", help="One JSON object per line, for programs.")] = False,
+) -> None:
+    """List the transactions that nobody has decided yet, the oldest first. Writes nothing.
+
+    The broker may run: what it has begun in the last seconds isn't listed yet then, what it has finished still may be.
+    """
+    from rockmq.cli import store_transactions
+    from rockmq.cli.main import exit_with
+
+    exit_with(lambda: store_transactions.run(directory, config, json=json))
+
+
+@app.command()
 def repair(
     directory: Directory,
     config: Config = None,
@@ -83,3 +99,20 @@ def repair(
     from rockmq.cli.main import exit_with
 
     exit_with(lambda: store_repair.run(directory, config, yes=yes))
+
+
+@app.command()
+def timers(
+    directory: Directory,
+    config: Config = None,
+    limit: Annotated[int, typer.Option(min=0, metavar="N", help="So many at most, the next ones first.")] = 100,
+    json: Annotated[bool, typer.Option("--json", help="One JSON object per line, for programs.")] = False,
+) -> None:
+    """Print the messages that wait for their time. Writes nothing, so the broker may run.
+
+    Then what is printed is up to timerFlushIntervalMs old. A timerPrecisionMs other than 1000 is taken from --config.
+    """
+    from rockmq.cli import store_timers
+    from rockmq.cli.main import exit_with
+
+    exit_with(lambda: store_timers.run(directory, config, limit=limit, json=json))

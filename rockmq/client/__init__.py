@@ -8,7 +8,7 @@
                 async with message.process():
                     ...
 
-Not built yet: transactions, ordered and broadcast consumption, pop, SQL92 filters, static topics, access keys and TLS.
+Not built yet: ordered and broadcast consumption, pop, static topics, access keys and TLS.
 """
 
 from rockmq.base.errors import (
@@ -35,11 +35,14 @@ from rockmq.client.producer import Producer
 from rockmq.client.pull import PullResult, PullStatus
 from rockmq.client.queues import Selector
 from rockmq.client.sending import SendReceipt, SendStatus
+from rockmq.client.subscription import BrokerFilter, Sql
+from rockmq.client.transactions import Decision, TransactionProducer, TransactionReceipt
 from rockmq.protocol.bodies.common import MessageQueue
 from rockmq.protocol.message import Message, StoredMessage
 
 __all__ = [
     "BatchIncomplete",
+    "BrokerFilter",
     "Client",
     "ClientClosed",
     "ClientError",
@@ -48,6 +51,7 @@ __all__ = [
     "ConnectionLost",
     "ConsumedMessage",
     "Consumer",
+    "Decision",
     "Handler",
     "InvalidMessage",
     "Message",
@@ -65,6 +69,9 @@ __all__ = [
     "Selector",
     "SendReceipt",
     "SendStatus",
+    "Sql",
     "StoredMessage",
     "TooManyInFlight",
+    "TransactionProducer",
+    "TransactionReceipt",
 ]

@@ -7,7 +7,7 @@ from rockmq.base.errors import ConnectError, RequestTimeout, ResponseError, Rout
 from rockmq.client import offsets
 from rockmq.client.instance import API_TIMEOUT, Instance
 from rockmq.client.pull import PullResult, pull
-from rockmq.client.subscription import subscription
+from rockmq.client.subscription import Wanted, subscription
 from rockmq.protocol import json, topics
 from rockmq.protocol.bodies.common import MessageQueue
 from rockmq.protocol.bodies.route import ClusterInfo
@@ -68,12 +68,12 @@ class Admin:
         timeout: float = 3.0,
         *,
         wait: float = 0.0,
-        tags: str = "*",
+        tags: Wanted = "*",
     ) -> PullResult:
         """Read messages from an offset on; at least one when there is one, however large.
 
         With `wait` the broker may hold the request so many seconds until something comes; that is on top of `timeout`.
-        Tags are compared by the broker, by hash code.
+        Tags are compared by the broker, by hash code; instead of tags it may be given a SQL92 expression.
         """
         instance = self._instance
         await instance.routes.get(queue.topic)

@@ -17,6 +17,7 @@ from rockmq.client.namesrv import parse
 from rockmq.client.offsets import FromWhere
 from rockmq.client.producer import Producer
 from rockmq.client.subscription import Topics
+from rockmq.client.transactions import Checker, TransactionProducer
 from rockmq.protocol import topics as topic_names
 from rockmq.protocol.codec import Serializer
 from rockmq.protocol.compression import Compression
@@ -109,6 +110,33 @@ class Client(Admin):
         self._keep(made)
         return made
 
+    def transaction_producer(
+        self,
+        group: str,
+        checker: Checker,
+        *,
+        timeout: float = 3.0,
+        retries: int = 2,
+        compression: Literal["zlib", "lz4", "zstd", "none"] = "zlib",
+        compress_from: int = producers.COMPRESS_FROM,
+        message_size_max: int = producers.MESSAGE_SIZE_MAX,
+    ) -> TransactionProducer:
+        """A producer that sends in transactions, otherwise as `producer`. Brokers that weren't told what came of one ask
+        `checker`, also of transactions that other processes of the group have begun."""
+        self._check(group)
+        made = TransactionProducer(
+            self._instance,
+            group,
+            checker,
+            timeout=timeout,
+            retries=retries,
+            compression=_COMPRESSIONS[compression],
+            compress_from=compress_from,
+            message_size_max=message_size_max,
+        )
+        self._keep(made)
+        return made
+
     def consumer(
         self,
         group: str,
@@ -120,9 +148,10 @@ class Client(Admin):
     ) -> Consumer:
         """A member of a consumer group, for use with `async with`.
 
-        `topics` maps topics to the tags wanted (`"paid || refund"`, `"*"` for all), or lists topics. `max_in_flight` bounds
-        the messages that were taken and not finished. `from_where` says where the group begins in a queue in which it has
-        no offset: "first", "last", or a time; brokers begin young queues at the first message whatever it says.
+        `topics` maps topics to the tags wanted (`"paid || refund"`, `"*"` for all), to a SQL92 expression (`Sql`) or to a
+        filter of the broker's (`BrokerFilter`), or lists topics. `max_in_flight` bounds the messages that were taken and not
+        finished. `from_where` says where the group begins in a queue in which it has no offset: "first", "last", or a time;
+        brokers begin young queues at the first message whatever it says.
         """
         self._check(group)
         made = Consumer(

@@ -5,9 +5,10 @@ follows the oldest message that isn't finished, is told to the broker every 5 s 
 certain when a queue is given up and at the end. So a message is delivered at least once; again when a member dies or
 queues change hands while it is worked on, and when it was refused.
 
-A refused message is sent back to the broker, which delivers it again after a delay that grows (and sets it aside after 16
-times). When a broker can't do that, the consumer delivers it again itself after 5 s, as Java's does, and keeps it in its
-queue meanwhile.
+A refused message is sent back to the broker it came from, which delivers it again after a delay that grows, and makes it a
+dead letter after 16 times: one in `%DLQ%` and the group's name, a topic to subscribe to. If that fails, the message is
+sent anew to the group's retry topic, wherever it is; and if that fails too, the consumer delivers it again itself after
+5 s, as Java's does, and keeps it in its queue meanwhile.
 """
 
 import asyncio
@@ -15,22 +16,26 @@ import logging
 from collections.abc import Awaitable, Callable, Collection
 from types import TracebackType
 
-from rockmq.base.errors import ClientClosed, ClientError, RockMQError
+from rockmq.base.errors import ClientClosed, ClientError, RemotingError, RockMQError
 from rockmq.base.tasks import Tasks
 from rockmq.client import running_info
-from rockmq.client.delivery import ConsumedMessage, Inbox, State, consumed
+from rockmq.client.delivery import ConsumedMessage, Handed, Inbox, State, consumed
 from rockmq.client.instance import Instance
 from rockmq.client.offsets import FromWhere, Offsets
 from rockmq.client.process_queue import Cache, ProcessQueue
+from rockmq.client.producer import MESSAGE_SIZE_MAX, Producer
 from rockmq.client.pull import PullLoop
 from rockmq.client.rebalance import Rebalancer
 from rockmq.client.subscription import Topics, subscriptions
+from rockmq.filter import is_tag
+from rockmq.protocol import json
+from rockmq.protocol import properties as names
 from rockmq.protocol import topics as topic_names
-from rockmq.protocol.bodies.client import ConsumerData
-from rockmq.protocol.bodies.common import MessageQueue
+from rockmq.protocol.bodies.client import CheckClientBody, ConsumerData
+from rockmq.protocol.bodies.common import MessageQueue, SubscriptionData
 from rockmq.protocol.codes import RequestCode, ResponseCode
-from rockmq.protocol.headers.client import SendMessageBack
-from rockmq.protocol.message import StoredMessage
+from rockmq.protocol.headers.client import CheckClientConfig, SendMessageBack
+from rockmq.protocol.message import Message, StoredMessage
 
 log = logging.getLogger(__name__)
 
@@ -41,6 +46,23 @@ START_TIMEOUT = 5.0
 SEND_BACK_TIMEOUT = 5.0
 REDELIVER_SECONDS = 5.0
 RECONSUME_TIMES_MAX = 16
+FIRST_LEVEL = 3
+"""Delay level of the first try, as brokers choose it."""
+PRODUCER_GROUP = "CLIENT_INNER_PRODUCER"
+"""Java's, for what consumers send."""
+_OF_THIS_DELIVERY = (
+    names.TRAN_MSG,
+    names.MIN_OFFSET,
+    names.MAX_OFFSET,
+    names.REAL_TOPIC,
+    names.REAL_QID,
+    names.CRC32,
+    names.MSG_REGION,
+    names.TRACE_ON,
+    names.CLUSTER,
+    names.POP_CK,
+)
+"""Properties that are of the message as it was stored, not of the one that is sent anew."""
 GIVE_UP_SECONDS = 0.3
 """How long handlers have to end when their queue is given up."""
 
@@ -83,16 +105,21 @@ class Consumer:
         self._again: dict[ConsumedMessage, asyncio.TimerHandle] = {}
         self._started_ms = 0
         self._told_unsupported = False
+        self._producer: Producer | None = None
+        """For messages that couldn't be sent back."""
 
     async def start(self) -> None:
-        """Join the group; returns when the first queues are ours, or after 5 s without; `async with` does it."""
+        """Join the group; returns when the first queues are ours, or after 5 s without; `async with` does it.
+
+        Raises ResponseError when a broker can't filter by an expression that is subscribed to.
+        """
         self._instance.check_open()
         if self._inbox.closed or self._started_ms:
             raise ClientClosed("a consumer can be started once")
         self._started_ms = self._instance.clock.now_ms()
         self._instance.add_consumer(self)
         try:
-            await asyncio.gather(*map(self._look_up, self._subscriptions))
+            await asyncio.gather(*map(self._look_up, self._subscriptions.values()))
             await self._instance.heartbeat()
             self._tasks.start(self._rebalancer.run(), f"rebalance of {self.group}")
             self._tasks.every(PERSIST_SECONDS, self._persist, f"offsets of {self.group}")
@@ -104,11 +131,23 @@ class Consumer:
             await self.close(0)
             raise
 
-    async def _look_up(self, topic: str) -> None:
+    async def _look_up(self, subscription: SubscriptionData) -> None:
         try:
-            await self._instance.routes.get(topic)
+            route = await self._instance.routes.get(subscription.topic)
         except RockMQError as error:
             log.info("%s", error)  # the rebalancer asks again, and complains
+            return
+        if not is_tag(subscription.expression_type):
+            for master in route.masters():
+                await self._check(subscription, master)
+
+    async def _check(self, subscription: SubscriptionData, master: str) -> None:
+        """Have a broker say whether it can filter so (MQClientInstance.checkClientInBroker). Raises ResponseError."""
+        body = CheckClientBody(client_id=self._instance.client_id, group=self.group, subscription_data=subscription)
+        try:
+            await self._instance.ask(master, RequestCode.CHECK_CLIENT_CONFIG, CheckClientConfig(), json.encode(body))
+        except RemotingError as error:
+            log.info("%s", error)  # it may come back
 
     async def close(self, drain_timeout: float | None = None) -> None:
         """Stop pulling, wait for what is being worked on, store offsets, leave the group."""
@@ -125,6 +164,8 @@ class Consumer:
                 log.warning("group %s: messages are still being worked on after %g s; they will come again",
                             self.group, timeout)  # fmt: skip
             await self._offsets.commit(self._positions(queues))
+            if self._producer is not None:
+                await self._producer.close()
         finally:
             await self._instance.remove(consumer=self.group)
 
@@ -208,7 +249,11 @@ class Consumer:
         if process_queue.dropped:
             return  # its new owner gets it
         try:
-            await self._send_back(message, delay_level)
+            try:
+                await self._send_back(message, delay_level)
+            except RockMQError as error:
+                log.info("%r couldn't be sent back, it is sent to the retry topic: %s", message, error)
+                await self._send_anew(message, delay_level)
         except RockMQError as error:
             self._tell_unsent(message, error)
             self._inbox.ended(process_queue)
@@ -238,6 +283,25 @@ class Consumer:
             bname=message.queue.broker_name,
         )
         await self._instance.ask(to, RequestCode.CONSUMER_SEND_MSG_BACK, header, timeout=SEND_BACK_TIMEOUT)
+
+    async def _send_anew(self, message: ConsumedMessage, delay_level: int) -> None:
+        """Send a refused message to the group's retry topic (DefaultMQPushConsumerImpl.sendMessageBackAsNormalMessage)."""
+        stored = message.stored
+        if self._producer is None:
+            self._producer = Producer(
+                self._instance, PRODUCER_GROUP, timeout=SEND_BACK_TIMEOUT, retries=2, compression=None, compress_from=0,
+                message_size_max=MESSAGE_SIZE_MAX,
+            )  # fmt: skip
+            await self._producer.start()
+        carried = {key: value for key, value in stored.properties.items() if key not in _OF_THIS_DELIVERY}
+        carried[names.RETRY_TOPIC] = stored.topic
+        carried.setdefault(names.ORIGIN_MESSAGE_ID, stored.offset_id)
+        carried[names.RECONSUME_TIME] = str(stored.reconsume_times + 1)
+        # A negative level is for the broker alone to understand: there, none is left.
+        carried[names.MAX_RECONSUME_TIMES] = str(RECONSUME_TIMES_MAX if delay_level >= 0 else 0)
+        carried[names.DELAY] = str(max(delay_level, 0) or FIRST_LEVEL + stored.reconsume_times)
+        topic = topic_names.retry_topic(self.group)
+        await self._producer.send(Message(topic, stored.body, properties=carried, flag=stored.flag))
 
     def _tell_unsent(self, message: ConsumedMessage, error: RockMQError) -> None:
         unsupported = getattr(error, "code", None) == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
@@ -318,6 +382,15 @@ class Consumer:
 
     def members_changed(self) -> None:
         self._rebalancer.wake()
+
+    def status(self, topic: str) -> dict[MessageQueue, int]:
+        return self._positions([each for queue, each in self._rebalancer.queues.items() if queue.topic == topic])
+
+    async def consume_directly(self, message: StoredMessage) -> str:
+        handed = Handed(self._inbox)
+        queue = MessageQueue(message.topic, message.broker_name, message.queue_id)
+        self._inbox.put([consumed(message, ProcessQueue(queue, message.queue_offset), handed)])
+        return await handed.result
 
     def reconnected(self) -> None:
         self._rebalancer.hold()

@@ -261,6 +261,29 @@ class Inbox:
                 count -= 1
 
 
+class Handed:
+    """The outcome of a message that an administrator has handed to a consumer: it changes no offset."""
+
+    def __init__(self, inbox: Inbox) -> None:
+        self._inbox = inbox
+        self.result: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        """CR_SUCCESS or CR_LATER (CMResult.java)."""
+
+    def acknowledged(self, message: ConsumedMessage) -> None:
+        self._end(message, "CR_SUCCESS")
+
+    async def refused(self, message: ConsumedMessage, delay_level: int) -> None:
+        self._end(message, "CR_LATER")
+
+    def returned(self, message: ConsumedMessage) -> None:
+        self._end(message, "CR_LATER")
+
+    def _end(self, message: ConsumedMessage, result: str) -> None:
+        self._inbox.ended(message.process_queue)
+        if not self.result.done():  # who asked may have given up
+            self.result.set_result(result)
+
+
 def consumed(stored: StoredMessage, process_queue: ProcessQueue, outcome: Outcome) -> ConsumedMessage:
     """A pulled message for the application: one from the retry topic gets its own topic back."""
     if topics.is_retry(stored.topic):

@@ -10,7 +10,7 @@ import logging
 import os
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from rockmq.base import address
@@ -20,15 +20,19 @@ from rockmq.base.tasks import Tasks
 from rockmq.client.channel import Channel
 from rockmq.client.in_flight import InFlight
 from rockmq.client.namesrv import NameServers
+from rockmq.client.requests import Requests
 from rockmq.client.routes import Routes
-from rockmq.protocol import codec, json
-from rockmq.protocol.bodies.client import ConsumerData, HeartbeatData, ProducerData
+from rockmq.protocol import codec, json, properties
+from rockmq.protocol.bodies.client import ConsumerData, DirectResult, HeartbeatData, ProducerData
+from rockmq.protocol.bodies.common import MessageQueue
 from rockmq.protocol.codec import Command, Serializer
 from rockmq.protocol.codes import RequestCode, ResponseCode
 from rockmq.protocol.header import Header
-from rockmq.protocol.headers.admin import GetConsumerRunningInfo
+from rockmq.protocol.headers.admin import ConsumeDirectly, GetConsumerRunningInfo, GetConsumerStatus
 from rockmq.protocol.headers.client import HeartBeat, NotifyConsumerIdsChanged, UnregisterClient
+from rockmq.protocol.headers.transaction import CheckTransactionState
 from rockmq.protocol.ids import UniqueIds
+from rockmq.protocol.message import StoredMessage, decode_stored
 from rockmq.remoting.client import CONNECT_TIMEOUT, RemotingClient
 from rockmq.remoting.connection import Connection
 from rockmq.remoting.dispatch import Refusal
@@ -53,6 +57,12 @@ class Member(Protocol):
     def reconnected(self) -> None:
         """A broker that was lost is there again."""
 
+    def status(self, topic: str) -> dict[MessageQueue, int]:
+        """Where it is in the queues of a topic that are its own."""
+
+    async def consume_directly(self, message: StoredMessage) -> str:
+        """Have the application work on a message now; the name of what it made of it."""
+
     def running_info(self) -> bytes:
         """What an administrator sees (ConsumerRunningInfo.java)."""
 
@@ -75,10 +85,15 @@ class Instance:
         self.client_id = f"{self.ip}@{os.getpid()}#{time.monotonic_ns()}"
         self.unique_ids = UniqueIds(address.to_bytes(self.ip, 0)[:-4])
         self.tasks = Tasks()
+        self.requests = Requests(clock)
         self.remoting = RemotingClient(
             {
                 RequestCode.NOTIFY_CONSUMER_IDS_CHANGED: self._members_changed,
                 RequestCode.GET_CONSUMER_RUNNING_INFO: self._running_info,
+                RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT: self._status,
+                RequestCode.CONSUME_MESSAGE_DIRECTLY: self._consume_directly,
+                RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT: self.requests.received,
+                RequestCode.CHECK_TRANSACTION_STATE: self._check_transaction,
             },
             clock,
         )
@@ -87,6 +102,8 @@ class Instance:
         self.routes = Routes(self.names, self.tasks, self.request, self._route_changed)
         self._producers: Counter[str] = Counter()
         self._consumers: dict[str, Member] = {}
+        self.transaction_checks: dict[str, Callable[[CheckTransactionState, StoredMessage, Connection], None]] = {}
+        """By producer group, who answers a broker that asks what came of a transaction."""
         self._channels: dict[str, Channel] = {}
         self._connecting: dict[str, asyncio.Task[Channel]] = {}
         self._lost: set[str] = set()
@@ -269,7 +286,34 @@ class Instance:
             consumer.members_changed()
 
     def _running_info(self, header: GetConsumerRunningInfo, request: Command, connection: Connection) -> Command:
-        consumer = self._consumers.get(header.consumer_group)
+        return codec.reply(request, body=self._consumer(header.consumer_group).running_info())
+
+    def _status(self, header: GetConsumerStatus, request: Command, connection: Connection) -> Command:
+        found = self._consumer(header.group).status(header.topic)
+        table = json.object_map({queue.key(): offset for queue, offset in found.items()})
+        return codec.reply(request, body=b'{"messageQueueTable":' + table + b"}")
+
+    async def _consume_directly(self, header: ConsumeDirectly, request: Command, connection: Connection) -> Command:
+        consumer = self._consumer(header.consumer_group)
+        (message,) = decode_stored(request.body, header.broker_name or "")
+        started = self.clock.monotonic()
+        result = await consumer.consume_directly(message)
+        spent = round((self.clock.monotonic() - started) * 1000)
+        return codec.reply(request, body=json.encode(DirectResult(consume_result=result, spent_time_mills=spent)))
+
+    def _consumer(self, group: str) -> Member:
+        consumer = self._consumers.get(group)
         if consumer is None:
-            raise Refusal(ResponseCode.SYSTEM_ERROR, f"the consumer group <{header.consumer_group}> isn't at this client")
-        return codec.reply(request, body=consumer.running_info())
+            raise Refusal(ResponseCode.SYSTEM_ERROR, f"the consumer group <{group}> isn't at this client")
+        return consumer
+
+    def _check_transaction(self, header: CheckTransactionState, request: Command, connection: Connection) -> None:
+        for message in decode_stored(request.body, header.bname or ""):
+            group = message.properties.get(properties.PGROUP, "")
+            check = self.transaction_checks.get(group)
+            if check is None:
+                log.warning(
+                    "broker %s asks for a transaction of group %r, which isn't at this client", connection.peer, group
+                )
+            else:
+                check(header, message, connection)

@@ -3,6 +3,8 @@
 import asyncio
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
 from types import TracebackType
 
 from rockmq.base.errors import (
@@ -10,14 +12,14 @@ from rockmq.base.errors import (
     ClientClosed,
     ConnectError,
     InvalidMessage,
-    NotSupported,
     ProtocolError,
     RequestTimeout,
     RockMQError,
     TooManyInFlight,
 )
-from rockmq.client import batching, queues
+from rockmq.client import batching, queues, timers
 from rockmq.client.batching import Part
+from rockmq.client.delivery import ConsumedMessage
 from rockmq.client.instance import Instance
 from rockmq.client.queues import Choice, RoundRobin, Selector
 from rockmq.client.sending import WIRE, Sender, Sending, SendReceipt
@@ -26,9 +28,10 @@ from rockmq.protocol import topics
 from rockmq.protocol.bodies.common import MessageQueue
 from rockmq.protocol.codes import RequestCode
 from rockmq.protocol.compression import Compression, compress
+from rockmq.protocol.flags import TransactionState
 from rockmq.protocol.header import encode
 from rockmq.protocol.headers.send import SendMessageV2
-from rockmq.protocol.message import Message, encode_batch
+from rockmq.protocol.message import Message, StoredMessage, encode_batch
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +39,10 @@ MESSAGE_SIZE_MAX = 4 * 1024 * 1024
 COMPRESS_FROM = 4096
 COMPRESSION_LEVEL = 5
 TEMPLATE_QUEUES = 4
-_REFUSED_IN_BATCH = (names.DELAY, names.TIMER_DELAY_SEC, names.TIMER_DELAY_MS, names.TIMER_DELIVER_MS)
+REPLY = "reply"
+"""The message type of a reply, which brokers push to who asked."""
+DELAYS = (names.DELAY, *names.TIMER_WISHES)
+"""Properties that put a delivery off."""
 _SYS_FLAG, _BORN, _FLAG, _PROPERTIES = (WIRE[name] for name in ("sys_flag", "born_timestamp", "flag", "properties"))
 _RECONSUME_TIMES, _MAX_RECONSUME_TIMES, _BATCH = WIRE["reconsume_times"], WIRE["max_reconsume_times"], WIRE["batch"]
 
@@ -114,13 +120,20 @@ class Producer:
         key: str | None = None,
         queue: MessageQueue | None = None,
         selector: Selector | None = None,
+        delay: float | timedelta | None = None,
+        deliver_at: float | datetime | None = None,
         timeout: float | None = None,
     ) -> SendReceipt:
         """Send and wait until the broker has stored the message.
 
         Messages with the same `key` go to the same queue, in the order of their sends if each is awaited; `queue` names
         the queue, `selector` picks one; otherwise queues take turns. While too much is in flight, waits for room.
+
+        With `delay` (seconds) or `deliver_at` (a time with its zone, or seconds since the epoch) consumers get it then, at
+        the end of the broker's step of time (`timerPrecisionMs`), never earlier; a time that is past means now. Up to then
+        the receipt's `recall_handle` takes it back.
         """
+        message = timers.timed(message, delay, deliver_at)
         sending = self._prepare(message, self._choice(message, key, queue, selector), key, timeout)
         return await self._finish(sending)
 
@@ -131,9 +144,12 @@ class Producer:
         key: str | None = None,
         queue: MessageQueue | None = None,
         selector: Selector | None = None,
+        delay: float | timedelta | None = None,
+        deliver_at: float | datetime | None = None,
         timeout: float | None = None,
     ) -> "asyncio.Future[SendReceipt]":
         """As `send`, but returns the future of the receipt. Raises TooManyInFlight when there is no room."""
+        message = timers.timed(message, delay, deliver_at)
         sending = self._prepare(message, self._choice(message, key, queue, selector), key, timeout)
         if not self._instance.in_flight.take_nowait(sending.size):
             raise TooManyInFlight(f"no room to send: {self._instance.in_flight} are in flight")
@@ -191,6 +207,55 @@ class Producer:
                 await instance.remoting.send_oneway(target.address, sending.request(target))
         except TimeoutError:
             raise RequestTimeout(f"a one-way send to {message.topic!r} couldn't leave in time") from None
+
+    async def request(
+        self,
+        message: Message,
+        *,
+        key: str | None = None,
+        queue: MessageQueue | None = None,
+        selector: Selector | None = None,
+        timeout: float | None = None,
+    ) -> Message:
+        """Send a message that asks for a reply, and wait for the reply; `timeout` is for both.
+
+        Raises RequestTimeout when none comes in time, and what `send` raises.
+        """
+        seconds = self._timeout if timeout is None else timeout
+        with self._instance.requests.expect() as (correlation_id, reply):
+            asking = {
+                names.CORRELATION_ID: correlation_id,
+                names.REPLY_TO_CLIENT: self._instance.client_id,
+                names.TTL: str(round(seconds * 1000)),
+            }
+            asked = replace(message, properties=message.properties | asking)
+            try:
+                async with asyncio.timeout(seconds):
+                    await self.send(asked, key=key, queue=queue, selector=selector, timeout=seconds)
+                    return await reply
+            except TimeoutError:
+                raise RequestTimeout(f"no reply to a request in {message.topic!r} within {seconds:.2g} s") from None
+
+    async def reply(self, to: ConsumedMessage | StoredMessage, body: bytes, *, timeout: float | None = None) -> SendReceipt:
+        """Answer a message that was sent as a request (MessageUtil.createReplyMessage). Raises InvalidMessage when it
+        wasn't, and ResponseError when who asked isn't there any more."""
+        asked = to.properties
+        missing = [name for name in (names.CLUSTER, names.CORRELATION_ID, names.REPLY_TO_CLIENT) if name not in asked]
+        if missing:
+            raise InvalidMessage(f"{to.msg_id} asks for no reply: it lacks {', '.join(missing)}")
+        carried = {name: asked[name] for name in (names.CORRELATION_ID, names.REPLY_TO_CLIENT, names.TTL) if name in asked}
+        message = Message(topics.reply_topic(asked[names.CLUSTER]), body, properties=carried | {names.MSG_TYPE: REPLY})
+        return await self.send(message, timeout=timeout)
+
+    async def recall(self, handle: str, *, timeout: float | None = None) -> str:
+        """Take back a message that waits for its time: its id.
+
+        The broker has stored the wish then; it can't tell whether the message was still there. Raises InvalidMessage for
+        what is no handle, ResponseError when the broker refuses: its time has come, or the broker has
+        `recallMessageEnable=false` (the default).
+        """
+        self._sender_now()
+        return await timers.recall(self._instance, self.group, handle, self._timeout if timeout is None else timeout)
 
     async def flush(self) -> None:
         """Wait until nothing that was sent before is still on its way."""
@@ -258,7 +323,9 @@ class Producer:
             raise ClientClosed("this producer was not started: use `async with`")
         return self._sender
 
-    def _prepare(self, message: Message, choose: Choice, key: str | None, timeout: float | None) -> Sending:
+    def _prepare(
+        self, message: Message, choose: Choice, key: str | None, timeout: float | None, *, in_transaction: bool = False
+    ) -> Sending:
         sender = self._sender_now()
         body = self._check_body(message.body)
         fields = self._topic(message.topic)[0].copy()
@@ -274,13 +341,17 @@ class Producer:
             if len(smaller) < len(body):
                 body = smaller
                 fields[_SYS_FLAG] = str(int(self._compression.flags))
+        if in_transaction:
+            carried |= {names.TRAN_MSG: "true", names.PGROUP: self.group}
+            fields[_SYS_FLAG] = str(int(fields[_SYS_FLAG]) | TransactionState.PREPARED)
         fields[_BORN] = str(self._instance.clock.now_ms())
         if message.flag:
             fields[_FLAG] = str(message.flag)
         fields[_PROPERTIES] = _text(carried).decode()
+        code = RequestCode.SEND_REPLY_MESSAGE_V2 if carried.get(names.MSG_TYPE) == REPLY else RequestCode.SEND_MESSAGE_V2
         return Sending(
-            sender, RequestCode.SEND_MESSAGE_V2, message.topic, fields, body, msg_id, choose,
-            self._timeout if timeout is None else timeout, self._retries,
+            sender, code, message.topic, fields, body, msg_id, choose,
+            self._timeout if timeout is None else timeout, 0 if in_transaction else self._retries,
         )  # fmt: skip
 
     def _part(self, message: Message, first: Message, key: str | None) -> Part:
@@ -290,7 +361,7 @@ class Producer:
         if topics.is_retry(message.topic):
             raise InvalidMessage("a batch can't go to a retry topic")
         carried, msg_id = self._properties(message, key)
-        for name in _REFUSED_IN_BATCH:
+        for name in DELAYS:
             if name in carried:
                 raise InvalidMessage(f"a message in a batch can't have the property {name}")
         if carried.get(names.WAIT) != first.properties.get(names.WAIT):
@@ -312,6 +383,8 @@ class Producer:
 
     def _properties(self, message: Message, key: str | None) -> tuple[dict[str, str], str]:
         """What travels with the message, and its unique id, which is among it."""
+        if not 0 <= message.delay_level < 2**31:
+            raise InvalidMessage(f"delay_level is {message.delay_level}: expected 0, for no delay, or more")
         carried = message.all_properties()
         if key is not None:
             carried[names.SHARDING_KEY] = key
@@ -319,7 +392,7 @@ class Producer:
         if msg_id is None:
             msg_id = carried[names.UNIQ_KEY] = self._instance.unique_ids.make()
         if carried.get(names.TRAN_MSG) == "true":
-            raise NotSupported("transactions aren't built into this client yet: TRAN_MSG can't be sent")
+            raise InvalidMessage("TRAN_MSG is for transactions, which TransactionProducer.send_in_transaction sends")
         return carried, msg_id
 
     def _check_body(self, body: bytes) -> bytes:

@@ -222,7 +222,7 @@ class PullLoop:
         if error.code in (ResponseCode.FLOW_CONTROL, ResponseCode.SYSTEM_BUSY):
             await asyncio.sleep(0.02 if self._errors.fresh else self._errors.pause())
             return
-        if error.code in (ResponseCode.SUBSCRIPTION_NOT_EXIST, ResponseCode.SUBSCRIPTION_NOT_LATEST):
+        if error.code in _UNKNOWN_SUBSCRIPTION:
             self._instance.heartbeat_soon()
         else:
             self._instance.routes.refresh_soon(queue.topic)
@@ -233,6 +233,17 @@ class PullLoop:
         """The first of a row of errors is told; the rest are the same story."""
         if self._errors.fresh:
             log.log(level, "%s can't be pulled, trying again: %s", _named(self._process_queue.queue), error)
+
+
+_UNKNOWN_SUBSCRIPTION = frozenset(
+    {
+        ResponseCode.SUBSCRIPTION_NOT_EXIST,
+        ResponseCode.SUBSCRIPTION_NOT_LATEST,
+        ResponseCode.FILTER_DATA_NOT_EXIST,
+        ResponseCode.FILTER_DATA_NOT_LATEST,
+    }
+)
+"""What the next heartbeat tells."""
 
 
 def _named(queue: MessageQueue) -> str:

@@ -15,13 +15,12 @@ import random
 from collections.abc import Awaitable, Callable, Collection, Mapping
 
 from rockmq.base.errors import RemotingError, RockMQError, RouteNotFound
-from rockmq.client import allocate
 from rockmq.client.instance import Instance
 from rockmq.client.offsets import Offsets
 from rockmq.client.process_queue import ProcessQueue
 from rockmq.client.pull import Backoff
 from rockmq.client.routes import TopicRoute
-from rockmq.protocol import json, topics
+from rockmq.protocol import allocate, json, topics
 from rockmq.protocol.bodies.client import ConsumerList
 from rockmq.protocol.bodies.common import MessageQueue, SubscriptionData
 from rockmq.protocol.codes import RequestCode

@@ -79,7 +79,8 @@ _STATUSES = {int(status): status for status in SendStatus}
 class SendReceipt(msgspec.Struct, frozen=True):
     """What the broker said about a message it stored.
 
-    `msg_id` is the id the client gave it, `offset_id` the one that tells where the broker put it.
+    `msg_id` is the id the client gave it, `offset_id` the one that tells where the broker put it. `recall_handle` is what
+    `Producer.recall` takes the message back by; only one that waits for its time has it.
     """
 
     msg_id: str
@@ -87,6 +88,7 @@ class SendReceipt(msgspec.Struct, frozen=True):
     queue: MessageQueue
     queue_offset: int
     status: SendStatus = SendStatus.OK
+    recall_handle: str | None = None
 
     @property
     def durability(self) -> str:
@@ -218,7 +220,8 @@ class Sending:
         queue = self.target.queue
         if header.queue_id != queue.queue_id:
             queue = MessageQueue(queue.topic, queue.broker_name, header.queue_id)
-        self.result.set_result(SendReceipt(self.msg_id, header.msg_id, queue, header.queue_offset, status))
+        receipt = SendReceipt(self.msg_id, header.msg_id, queue, header.queue_offset, status, header.recall_handle)
+        self.result.set_result(receipt)
         self.sender.ended(self)
 
     def _failed(self, error: BaseException, at: Target | None) -> None:

@@ -22,10 +22,18 @@ from rockmq.config.key import Key, Options, Role, declare
 INT_MAX = 2**31 - 1
 QUEUE_ENTRY_SIZE = 20
 BATCH_QUEUE_UNIT_SIZE = 46
+TIMER_WINDOW_MAX = 7 * 86_400 - 60
+"""Steps: half of the wheel, less some that stay blank."""
 REGISTER_PERIOD_MS_MIN = 10_000
 REGISTER_PERIOD_MS_MAX = 60_000
 
 _ILLEGAL = re.compile(r"[\s:;,@#/\"'\\]")
+
+
+DELAY_LEVELS_MAX = 1000
+DELAY_MS_MAX = 100 * 365 * 86_400_000
+_DELAY = re.compile(r"([0-9]{1,12})([smhd])")
+_UNIT_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 class Flush(StrEnum):
@@ -85,6 +93,10 @@ class Network(Options, frozen=True, kw_only=True):
         int, Key("A connection silent for so long is closed.", unit="seconds", ge=1, le=INT_MAX)
     ] = 120
     server_socket_backlog: Annotated[int, Key("Connections waiting to be accepted.", ge=1, le=65535)] = 1024
+    # Beyond Apache.
+    client_send_quota: Annotated[
+        int, Key("What a connection may send a second; over it nothing is read from it. 0: no bound.", unit="bytes", ge=0)
+    ] = 0
     connections_max: Annotated[int, Key("Open connections; over it new ones are refused.", ge=1, le=INT_MAX)] = 50_000
 
 
@@ -111,6 +123,7 @@ class Topics(Options, frozen=True, kw_only=True):
     broker_topic_enable: Annotated[bool, Key("Make the topic named like the broker usable.")] = True
     trace_topic_enable: Annotated[bool, Key("Create the trace topic.")] = False
     msg_trace_topic_name: Annotated[str, Key("Name of the trace topic.")] = "RMQ_SYS_TRACE_TOPIC"
+    store_reply_message_enable: Annotated[bool, Key("Store replies to requests too, in the reply topic.")] = True
 
 
 class Consumers(Options, frozen=True, kw_only=True):
@@ -131,6 +144,55 @@ class Consumers(Options, frozen=True, kw_only=True):
     max_transfer_bytes_on_message_in_memory: Annotated[
         int, Key("Bytes in one pull when the client states none.", unit="bytes", ge=1, le=16_000_000)
     ] = 262_144
+
+
+class RequestModes(StrEnum):
+    """How clients that let the broker share out queues get their messages."""
+
+    PULL = "PULL"
+    POP = "POP"
+
+
+class Pop(Options, frozen=True, kw_only=True):
+    # In Apache's broker only if enablePopMessageThreshold says so; without a bound a consumer that acknowledges nothing
+    # takes the broker's memory.
+    pop_inflight_message_threshold: Annotated[
+        int, Key("Messages of a queue that a group may have popped and not acknowledged.", ge=1, le=1_000_000)
+    ] = 10_000
+    pop_from_retry_probability: Annotated[
+        int, Key("How often a pop looks for messages to be retried first.", unit="%", ge=0, le=100)
+    ] = 20
+    default_message_request_mode: Annotated[RequestModes, Key("How groups get messages that nobody set a mode for.")] = (
+        RequestModes.PULL
+    )
+    default_pop_share_queue_num: Annotated[
+        int, Key("Neighbours a client pops together with; below 1: all.", ge=-1, le=INT_MAX)
+    ] = -1
+    server_load_balancer_enable: Annotated[bool, Key("Share queues out among clients that ask for their share.")] = True
+
+
+class Filters(Options, frozen=True, kw_only=True):
+    enable_property_filter: Annotated[bool, Key("Let consumers filter messages by SQL92 expressions.")] = False
+    filter_support_retry: Annotated[
+        bool, Key("Filter a retry topic that is subscribed to by SQL92 by the expressions for the topics of origin.")
+    ] = False
+    filter_data_clean_time_span: Annotated[
+        int, Key("Expressions of groups without members are forgotten after so long.", unit="ms", ge=0, le=2**63 - 1)
+    ] = 86_400_000
+    expect_consumer_num_use_filter: Annotated[
+        int, Key("Groups that filter a topic, for which the bloom bits are dimensioned.", ge=1, le=10_000)
+    ] = 32
+    max_error_rate_of_bloom_filter: Annotated[
+        int, Key("Messages that bloom bits let through wrongly.", unit="%", ge=1, le=99)
+    ] = 20
+    # Beyond Apache.
+    python_filters: Annotated[
+        str, Key("Functions that consumers may filter by, `name=module:function`, separated by `;`.")
+    ] = ""
+
+    def __post_init__(self) -> None:
+        if self.python_filters and not self.enable_property_filter:
+            raise ConfigError(f"pythonFilters={self.python_filters}: needs enablePropertyFilter=true")
 
 
 class Store(Options, frozen=True, kw_only=True):
@@ -189,6 +251,12 @@ class Store(Options, frozen=True, kw_only=True):
     enable_lmq: Annotated[bool, Key("Let a message name light queues (`%LMQ%…`) to be in too.")] = False
     enable_multi_dispatch: Annotated[bool, Key("Belongs to enableLmq: both or neither.")] = False
     max_lmq_consume_queue_num: Annotated[int, Key("Light queues that there may be.", ge=1)] = 20_000
+    message_delay_level: Annotated[
+        str, Key("What each delay level means, the first one first: numbers with s, m, h or d, separated by blanks.")
+    ] = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
+    flush_delay_offset_interval: Annotated[
+        int, Key("Time between saves of how far delay levels are delivered.", unit="ms", ge=1, le=INT_MAX)
+    ] = 10_000
     # Beyond Apache.
     scrub_bytes_per_second: Annotated[
         int, Key("How fast old log files are read again and checked; 0: not.", unit="bytes", ge=0, le=INT_MAX)
@@ -211,6 +279,7 @@ class Store(Options, frozen=True, kw_only=True):
         if self.enable_lmq != self.enable_multi_dispatch:
             alone = "enableLmq" if self.enable_lmq else "enableMultiDispatch"
             raise ConfigError(f"{alone}=true: light queues need both enableLmq and enableMultiDispatch")
+        _delays(self.message_delay_level)
         index_size = 40 + 4 * self.max_hash_slot_num + 20 * self.max_index_num
         if index_size > INT_MAX:
             raise ConfigError(
@@ -223,6 +292,11 @@ class Store(Options, frozen=True, kw_only=True):
         return self.enable_lmq and self.enable_multi_dispatch
 
     @property
+    def delay_levels(self) -> list[int]:
+        """Milliseconds of each delay level, the first one's first."""
+        return _delays(self.message_delay_level)
+
+    @property
     def log_directories(self) -> list[str]:
         """Where new files of the log are made, in the order in which they take turns."""
         read_only = {each.rstrip("/") for each in self.read_only_log_directories}
@@ -232,6 +306,21 @@ class Store(Options, frozen=True, kw_only=True):
     @property
     def read_only_log_directories(self) -> list[str]:
         return _directories(self.read_only_commit_log_store_paths)
+
+
+def _delays(text: str) -> list[int]:
+    """Milliseconds of each level in `messageDelayLevel` (ScheduleMessageService.parseDelayLevel). Raises ConfigError."""
+    found = []
+    for word in text.split():
+        match = _DELAY.fullmatch(word)
+        delay = int(match[1]) * _UNIT_MS[match[2]] if match else -1
+        if not 0 <= delay <= DELAY_MS_MAX:
+            wanted = "a whole number with s, m, h or d behind it, at most 100 years"
+            raise ConfigError(f"messageDelayLevel={text}: {word!r} is not {wanted}")
+        found.append(delay)
+    if not 0 < len(found) <= DELAY_LEVELS_MAX:
+        raise ConfigError(f"messageDelayLevel={text}: expected 1 to {DELAY_LEVELS_MAX} levels, not {len(found)}")
+    return found
 
 
 class Retention(Options, frozen=True, kw_only=True):
@@ -285,6 +374,56 @@ class Retention(Options, frozen=True, kw_only=True):
         return frozenset(map(int, hours))
 
 
+class Timers(Options, frozen=True, kw_only=True):
+    """Messages that are delivered at a time (TIMER_DELIVER_MS and its like), and those that take one back."""
+
+    timer_wheel_enable: Annotated[bool, Key("Take messages that are to be delivered at a time.")] = True
+    timer_precision_ms: Annotated[int, Key("Step of that time: 100, 200, 500 or 1000.", unit="ms")] = 1_000
+    timer_max_delay_sec: Annotated[
+        int, Key("How far ahead that time may be; a year at most.", unit="seconds", ge=0, le=366 * 86_400)
+    ] = 259_200
+    timer_roll_window_slot: Annotated[
+        int, Key("Steps after which a message that waits longer is stored anew.", ge=0, le=INT_MAX)
+    ] = 172_800
+    timer_flush_interval_ms: Annotated[
+        int, Key("Time between saves of how far timers are.", unit="ms", ge=1, le=INT_MAX)
+    ] = 1_000
+    timer_stop_enqueue: Annotated[bool, Key("Leave new messages in the queue of timers.")] = False
+    timer_stop_dequeue: Annotated[bool, Key("Deliver none that is due.")] = False
+    timer_congest_num_each_slot: Annotated[
+        int, Key("Messages of one step, over which some, and over twice as many all, are refused.", ge=0, le=INT_MAX)
+    ] = INT_MAX
+    mapped_file_size_timer_log: Annotated[int, Key("Size of a file of the timer log.", unit="bytes", ge=128, le=INT_MAX)] = (
+        104_857_600
+    )
+    recall_message_enable: Annotated[bool, Key("Let producers take messages back before they are delivered.")] = False
+    append_topic_for_timer_delete_key: Annotated[
+        bool, Key("Let a message that takes another back name it as Apache did before 5.5, with its topic.")
+    ] = False
+    allow_recall_when_broker_not_writeable: Annotated[bool, Key("Also if brokerPermission forbids to write.")] = True
+
+    def __post_init__(self) -> None:
+        if self.timer_precision_ms not in (100, 200, 500, 1000):
+            raise ConfigError(f"timerPrecisionMs={self.timer_precision_ms}: expected 100, 200, 500 or 1000")
+        if not 2 <= self.timer_roll_window_slot <= TIMER_WINDOW_MAX:
+            force_setattr(self, "timer_roll_window_slot", TIMER_WINDOW_MAX)  # as Apache does
+
+
+class Transactions(Options, frozen=True, kw_only=True):
+    reject_transaction_message: Annotated[bool, Key("Refuse transactional messages.")] = False
+    transaction_time_out: Annotated[
+        int, Key("Age at which the producer of an undecided message is asked.", unit="ms", ge=0, le=2**63 - 1)
+    ] = 6_000
+    transaction_check_interval: Annotated[int, Key("Time between such questions.", unit="ms", ge=1, le=2**63 - 1)] = 30_000
+    transaction_check_max: Annotated[int, Key("Questions after which a message is given up.", ge=1, le=INT_MAX)] = 15
+    transaction_op_msg_max_size: Annotated[
+        int, Key("Size at which the offsets of finished messages are written.", unit="bytes", ge=1, le=1 << 20)
+    ] = 4_096
+    transaction_op_batch_interval: Annotated[
+        int, Key("Time after which they are written in any case.", unit="ms", ge=1, le=2**63 - 1)
+    ] = 3_000
+
+
 @declare
 class BrokerOptions(Role, frozen=True, kw_only=True):
     foreign: ClassVar[Foreign] = inert.BROKER
@@ -294,8 +433,12 @@ class BrokerOptions(Role, frozen=True, kw_only=True):
     registration: Registration = field(default_factory=Registration)
     topics: Topics = field(default_factory=Topics)
     consumers: Consumers = field(default_factory=Consumers)
+    pop: Pop = field(default_factory=Pop)
+    filters: Filters = field(default_factory=Filters)
     store: Store = field(default_factory=Store)
     retention: Retention = field(default_factory=Retention)
+    timers: Timers = field(default_factory=Timers)
+    transactions: Transactions = field(default_factory=Transactions)
 
 
 def _directories(text: str | None) -> list[str]:

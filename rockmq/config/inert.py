@@ -66,7 +66,6 @@ _REFUSED_BY_BROKER = _REFUSED_BY_ALL | {
     "enableConsumeQueueExt": _only("false|", FORMAT),
     "configManagerVersion": _only("v1|", "only `v1`, Apache's JSON files"),
     "messageStorePlugIn": _only("", "Java plug-ins can't be loaded here"),
-    "enablePropertyFilter": _only("false|", "not built yet: SQL92 filters would not be evaluated"),
     "fetchNamesrvAddrByAddressServer": _only("false|", "not built: list the name servers in namesrvAddr"),
 }
 
@@ -80,14 +79,14 @@ _REFUSED_BY_NAMESRV = _REFUSED_BY_ALL | {
 # BrokerConfig.java, BrokerIdentity.java
 _BROKER = """
     accountStatsEnable accountStatsPrintZeroValues ackMessageThreadPoolNums ackThreadPoolQueueCapacity
-    adminBrokerThreadPoolNums adminBrokerThreadPoolQueueCapacity allowRecallWhenBrokerNotWriteable appendAckAsync
+    adminBrokerThreadPoolNums adminBrokerThreadPoolQueueCapacity appendAckAsync
     appendCkAsync asyncSendEnable autoDeleteUnusedStats broadcastOffsetExpireMaxSecond broadcastOffsetExpireSecond
     brokerConfigPath brokerElectionPriority brokerFastFailureEnable brokerHeartbeatInterval brokerNotActiveTimeoutMillis
     cgColdReadThreshold checkSyncStateSetPeriod cleanOfflineBrokerInterval clearRetryTopicWhenDeleteTopic
     clientManagerThreadPoolQueueCapacity clientManageThreadPoolNums coldCtrStrategyEnable commercialBaseCount
     commercialSizePerMsg compatibleWithOldNameSrv configBlackList consumerFallbehindThreshold
     consumerManagerThreadPoolQueueCapacity consumerManageThreadPoolNums consumerOffsetUpdateVersionStep controllerAddr
-    controllerHeartBeatTimeoutMills defaultMessageRequestMode defaultPopShareQueueNum delayOffsetUpdateVersionStep
+    controllerHeartBeatTimeoutMills delayOffsetUpdateVersionStep
     disableConsumeIfConsumerReadSlowly enableBroadcastOffsetStore enableCalcFilterBitMap enableConnectionMetrics
     enableCreateSysGroup enableDetailStat enableFastChannelEventProcess enableLagAndDlqMetrics enableLiteEventMode
     enableLitePopLog enableLmqStats enableMessageStoreMetrics enableMixedMessageType enableNetWorkFlowControl
@@ -95,8 +94,8 @@ _BROKER = """
     enablePopLog enablePopMessageThreshold enablePopMetrics enableRegisterProducer enableRemotingMetrics
     enableRequestMetrics enableRetryTopicV2 enableSingleTopicRegister enableSkipLongAwaitingAck enableSplitMetadata
     enableSplitRegistration enableStatsMetrics enableTransactionMetrics endTransactionPoolQueueCapacity
-    endTransactionThreadPoolNums estimateAccumulation expectConsumerNumUseFilter fetchControllerAddrByDnsLookup
-    fetchNameSrvAddrByDnsLookup fetchNamesrvAddrInterval filterDataCleanTimeSpan filterSupportRetry
+    endTransactionThreadPoolNums estimateAccumulation fetchControllerAddrByDnsLookup
+    fetchNameSrvAddrByDnsLookup fetchNamesrvAddrInterval
     flushConsumerOffsetHistoryInterval forceRegister forwardTimeout globalColdReadThreshold heartbeatThreadPoolNums
     heartbeatThreadPoolQueueCapacity highSpeedMode inBrokerContainer initPopOffsetByCheckMsgInMem isolateLogEnable
     liteEventCheckInterval liteEventFullDispatchDelayTime liteEventFullDispatchDelayTimeForWildcardGroup
@@ -104,27 +103,27 @@ _BROKER = """
     litePullMessageEnable litePullMessageThreadPoolNums litePullThreadPoolQueueCapacity liteSubscriptionCheckInterval
     liteSubscriptionCheckTimeoutMills liteTtlCheckInterval loadBalancePollNameServerInterval
     loadBalanceProcessorThreadPoolNums loadBalanceThreadPoolQueueCapacity lockInStrictMode maxClientEventCount
-    maxErrorRateOfBloomFilter maxLiteSubscriptionCount maxMessageFilterNumForNotification maxPopPollingSize
+    maxLiteSubscriptionCount maxMessageFilterNumForNotification maxPopPollingSize
     maxStatsIdleTimeInMinutes metricGrpcExporterIntervalInMills metricGrpcExporterTimeOutInMills
     metricLoggingExporterIntervalInMills metricsExportBatchMaxDataPoints metricsExporterType metricsGrpcExporterHeader
     metricsGrpcExporterTarget metricsInDelta metricsLabel metricsOtelCardinalityLimit metricsPromExporterHost
     metricsPromExporterPort minLiteTTl persistConsumerOffsetIncrementally popCkMaxBufferSize popCkOffsetMaxQueueSize
     popCkStayBufferTime popCkStayBufferTimeOut popConsumerFSServiceInit popConsumerKVServiceEnable
-    popConsumerKVServiceInit popConsumerKVServiceLog popFromRetryProbability popFromRetryProbabilityForPriority
-    popInflightMessageThreshold popLongPollingForceNotifyInterval popPollingMapExpireTimeSeconds popPollingMapSize
+    popConsumerKVServiceInit popConsumerKVServiceLog popFromRetryProbabilityForPriority
+    popLongPollingForceNotifyInterval popPollingMapExpireTimeSeconds popPollingMapSize
     popPollingSize popResponseReturnActualRetryTopic popReviveConcurrency popReviveMaxAttemptTimes
     popReviveMaxReturnSizePerRead popReviveSkipIfGroupAbsent printChannelGroups printChannelGroupsMinNum
     priorityOrderAsc processReplyMessageThreadPoolNums pullMessageThreadPoolNums pullThreadPoolQueueCapacity
     putMessageFutureThreadPoolNums putThreadPoolQueueCapacity queryMessageThreadPoolNums queryThreadPoolQueueCapacity
-    realTimeNotifyConsumerChange recallMessageEnable recoverConcurrently recoverThreadPoolNums rejectTransactionMessage
+    realTimeNotifyConsumerChange recoverConcurrently recoverThreadPoolNums
     replyThreadPoolQueueCapacity retrieveMessageFromPopRetryTopicV1 reviveAckWaitMs reviveInterval reviveMaxSlow
     reviveQueueNum reviveScanTime rocketmqHome sendHeartbeatTimeoutMillis sendMessageThreadPoolNums
-    sendThreadPoolQueueCapacity serverLoadBalancerEnable skipPreOnline skipWhenCKRePutReachMaxTimes slaveReadEnable
-    splitMetadataSize splitRegistrationSize startAcceptSendRequestTimeStamp storeReplyMessageEnable
+    sendThreadPoolQueueCapacity skipPreOnline skipWhenCKRePutReachMaxTimes slaveReadEnable
+    splitMetadataSize splitRegistrationSize startAcceptSendRequestTimeStamp
     subscriptionExpiredTimeout syncBrokerMemberGroupPeriod syncBrokerMetadataPeriod syncControllerMetadataPeriod
-    transactionCheckInterval transactionCheckMax transactionCheckRocksdbCoreThreads transactionCheckRocksdbMaxThreads
-    transactionCheckRocksdbQueueCapacity transactionMetricFlushInterval transactionOpBatchInterval
-    transactionOpMsgMaxSize transactionTimeOut transferMsgByHeap updateNameServerAddrPeriod
+    transactionCheckRocksdbCoreThreads transactionCheckRocksdbMaxThreads
+    transactionCheckRocksdbQueueCapacity transactionMetricFlushInterval
+    transferMsgByHeap updateNameServerAddrPeriod
     useMessageFilterForNotification usePIDColdCtrStrategy useSeparateRetryQueue useServerSideResetOffset
     useStaticSubscription validateSystemTopicWhenUpdateTopic waitTimeMillsInAckQueue waitTimeMillsInAdminBrokerQueue
     waitTimeMillsInHeartbeatQueue waitTimeMillsInLitePullQueue waitTimeMillsInPullQueue waitTimeMillsInSendQueue
@@ -133,7 +132,7 @@ _BROKER = """
 
 # MessageStoreConfig.java
 _STORE = """
-    accessMessageInMemoryHotRatio accessMessageInMemoryMaxRatio allAckInSyncStateSet appendTopicForTimerDeleteKey
+    accessMessageInMemoryHotRatio accessMessageInMemoryMaxRatio allAckInSyncStateSet
     asyncLearner autoMessageVersionOnTopicLen batchDispatchRequestThreadPoolNums bitMapLengthConsumeQueueExt
     bottomMostCompressionTypeForConsumeQueueStore checkCommitLogOffsetOnRecover cleanRocksDBDirtyCQIntervalMin
     cleanSwapedMapInterval coldDataFlowControlEnable coldDataScanEnable combineAssignOffsetCQType
@@ -148,15 +147,15 @@ _STORE = """
     enableBuildConsumeQueueConcurrently enableCleanExpiredOffset enableCompaction enableLmqQuota
     enableLogConsumeQueueRepeatedlyBuildWhenRecover enableRocksDBLog enableRunningFlagsInFlush
     enableScheduleAsyncDeliver enableScheduleMessageStats fastFailIfNoBufferInStorePool flushCommitLogLeastPages
-    flushCommitLogThoroughInterval flushCommitLogTimed flushConsumeQueueLeastPages flushDelayOffsetInterval
+    flushCommitLogThoroughInterval flushCommitLogTimed flushConsumeQueueLeastPages
     flushLeastPagesWhenWarmMapedFile haFlowControlEnable haHousekeepingInterval haListenPort haMaxGapNotInSync
     haMaxTimeSlaveNotCatchup haSendHeartbeatInterval haTransferBatchSize inSyncReplicas
     iteratorWhenUseRocksdbConsumeQueue logicalDiskSpaceCleanForciblyThreshold logicQueueForceSwapMapInterval
-    logicQueueSwapMapInterval logicQueueSwapMapReserveFileNum mappedFileSizeConsumeQueueExt mappedFileSizeTimerLog
+    logicQueueSwapMapInterval logicQueueSwapMapReserveFileNum mappedFileSizeConsumeQueueExt
     mappedFileSwapEnable maxAsyncPutMessageRequests maxBatchDeleteFilesNum
     maxChecksumRange maxConsumeQueueScan maxFilterMessageSize maxHaTransferByteInSecond
     maxOffsetMapSize maxRecoveryCommitlogFiles maxRocksDBIndexQueryDays maxSlaveResendLength maxTopicLength
-    maxTransferBytesOnMessageInDisk maxTransferCountOnMessageInDisk memTableFlushIntervalMs messageDelayLevel
+    maxTransferBytesOnMessageInDisk maxTransferCountOnMessageInDisk memTableFlushIntervalMs
     messageIndexSafe minInSyncReplicas offsetCheckInSlave osPageCacheBusyTimeOutMills preferredLeaderId
     pullBatchMaxMessageCount putConsumeQueueDataByFileChannel putMessageTimeout putMsgIndexHightWater readUnCommitted
     realTimePersistRocksDBConfig recheckReputOffsetFromCq redeleteHangedFileInterval replicasPerDiskPartition
@@ -164,13 +163,13 @@ _STORE = """
     sampleCountThreshold sampleSteps scheduleAsyncDeliverMaxPendingLimit scheduleAsyncDeliverMaxResendNum2Blocked
     searchBcqByCacheEnable sharedByteBufferNum slaveTimeout spinLockCollisionRetreatOptimalDegree
     statRocksDBCQIntervalSec storePathBrokerIdentity storePathDLedgerCommitLog storePathEpochFile syncFromLastFile
-    syncMasterFlushOffsetWhenStartup timerColdDataCheckIntervalMs timerCongestNumEachSlot timerEnableCheckMetrics
-    timerEnableRetryUntilSuccess timerFlushIntervalMs timerGetMessageThreadNum timerInterceptDelayLevel timerMaxDelaySec
-    timerMetricSmallThreshold timerPrecisionMs timerProgressLogIntervalMs timerPutMessageThreadNum
+    syncMasterFlushOffsetWhenStartup timerColdDataCheckIntervalMs timerEnableCheckMetrics
+    timerEnableRetryUntilSuccess timerGetMessageThreadNum timerInterceptDelayLevel
+    timerMetricSmallThreshold timerProgressLogIntervalMs timerPutMessageThreadNum
     timerRecallToTimelineEnable timerRecallToTimeWheelEnable timerReputServiceCorePoolSize timerReputServiceMaxPoolSize
     timerReputServiceQueueCapacity timerRocksDBPrecisionMs timerRocksDBRollIntervalHours timerRocksDBRollMaxTps
-    timerRocksDBRollRangeHours timerRocksDBStopScan timerRocksDBTimeExpiredMaxTps timerRollWindowSlot
-    timerSkipUnknownError timerStopEnqueue timerWheelEnable timerWheelSnapshotFlush timerWheelSnapshotIntervalMs
+    timerRocksDBRollRangeHours timerRocksDBStopScan timerRocksDBTimeExpiredMaxTps
+    timerSkipUnknownError timerWheelSnapshotFlush timerWheelSnapshotIntervalMs
     topicQueueLockNum totalReplicas transientStorePoolSize transWriteOriginTransHalfEnable travelCqFileNumWhenGetMessage
     useABSLock useReentrantLockWhenPutMessage useSeparateStorePathForRocksdbCQ wakeCommitWhenPutMessage
     wakeFlushWhenPutMessage writeWithoutMmap
@@ -204,7 +203,7 @@ _OLDER = """
     commercialTimerCount commercialTransCount compressMsgBodyOverHowmuch filterServerNums haSlaveFallbehindMax
     isBrokerContainer isScanAvailableNameSrv mapedFileSizeCommitLog mapedFileSizeConsumeQueue maxDelayTime
     pollNameServerInteval storeCheckpoint storePathConsumeQueue storePathIndex storePathQueue timerCheckMetricsWhen
-    timerEnableDisruptor timerStopDequeue timerWarmEnable transactionCheckMaxTimeInMs
+    timerEnableDisruptor timerWarmEnable transactionCheckMaxTimeInMs
 """
 
 _NAMESRV = """

@@ -23,7 +23,7 @@ def decode(text: bytes, kind: type[T], what: str) -> T:
         return msgspec.json.decode(text, type=kind, strict=False)
     except msgspec.ValidationError as error:
         raise ProtocolError(f"{what}: {error}") from None
-    except UnicodeDecodeError as error:
+    except (UnicodeDecodeError, RecursionError) as error:
         raise ProtocolError(f"{what}: {error}") from None
     except msgspec.DecodeError:
         pass

@@ -20,13 +20,19 @@ from rockmq.protocol.flags import MessageFlag
 
 INNER = MessageFlag.NEED_UNWRAP | MessageFlag.INNER_BATCH
 """The flags of a record that is a whole batch; its messages have the queue offsets from the record's on."""
+_MAGIC, _MAGIC_V2 = 0xDAA320A7, 0xDAA320AB
+_TOPIC_V1_MAX = 127
 _BEFORE_BODY = 72
 """Bytes of a stored record before its body, less its two hosts."""
 
 
 @dataclass(slots=True)
 class Message:
-    """A message to send. `keys` are indexed words, `tag` is what consumers filter by, `properties` are the user's own."""
+    """A message to send. `keys` are indexed words, `tag` is what consumers filter by, `properties` are the user's own.
+
+    With a `delay_level` consumers get it later: after what the broker's `messageDelayLevel` says, by default 1 s for level 1
+    up to 2 h for level 18, which higher ones are too. 0 is no delay.
+    """
 
     topic: str
     body: bytes
@@ -34,14 +40,17 @@ class Message:
     keys: Sequence[str] | str = ()
     properties: dict[str, str] = field(default_factory=dict)
     flag: int = 0
+    delay_level: int = 0
 
     def all_properties(self) -> dict[str, str]:
-        """The user's properties with tag and keys as the properties they travel in."""
+        """The user's properties with tag, keys and delay level as the properties they travel in."""
         found = dict(self.properties)
         if self.tag:
             found[properties.TAGS] = self.tag
         if self.keys:
             found[properties.KEYS] = self.keys if isinstance(self.keys, str) else " ".join(self.keys)
+        if self.delay_level:
+            found[properties.DELAY] = str(self.delay_level)
         return found
 
 
@@ -171,6 +180,18 @@ def unwrap(data: bytes, *, strict: bool) -> bytes:
                 text,
             ]
     return b"".join(records)
+
+
+def readdressed(record: bytes, topic: str, queue_id: int) -> bytes:
+    """A stored record with another topic and queue id and all else as it is. ValueError as decode_records."""
+    (found,) = decode_records(record)
+    body_end = _BEFORE_BODY + len(found[8]) + len(found[10]) + len(found[13])
+    name, text = topic.encode(), found[15]
+    is_long = len(name) > _TOPIC_V1_MAX
+    head = struct.pack(">I", _MAGIC_V2 if is_long else _MAGIC) + record[8:12] + struct.pack(">i", queue_id)
+    length = struct.pack(">h" if is_long else ">b", len(name))
+    rest = head + record[16:body_end] + length + name + struct.pack(">h", len(text)) + text
+    return struct.pack(">i", 4 + len(rest)) + rest
 
 
 def encode_batch(messages: Iterable[tuple[int, bytes, bytes]]) -> bytes:

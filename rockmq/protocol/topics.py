@@ -8,6 +8,7 @@ LIGHT_PREFIX = "%LMQ%"
 SYSTEM_PREFIX = "rmq_sys_"
 TEMPLATE = "TBW102"
 SCHEDULE = "SCHEDULE_TOPIC_XXXX"
+TIMER = "rmq_sys_wheel_timer"
 TRANSACTION_HALF = "RMQ_SYS_TRANS_HALF_TOPIC"
 TRANSACTION_OP = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 TRANSACTION_CHECK_MAX = "TRANS_CHECK_MAX_TIME_TOPIC"
@@ -30,7 +31,9 @@ SYSTEM = frozenset(
         "CHECKPOINT_TOPIC",
     }
 )
-SEND_FORBIDDEN = frozenset({SCHEDULE, TRANSACTION_HALF, TRANSACTION_OP, TRANSACTION_CHECK_MAX, SELF_TEST, OFFSET_MOVED})
+SEND_FORBIDDEN = frozenset(
+    {SCHEDULE, TIMER, TRANSACTION_HALF, TRANSACTION_OP, TRANSACTION_CHECK_MAX, SELF_TEST, OFFSET_MOVED}
+)
 SYSTEM_GROUPS = (
     "TOOLS_CONSUMER",
     "FILTERSRV_CONSUMER",
@@ -41,6 +44,7 @@ SYSTEM_GROUPS = (
     "CID_ONSAPI_OWNER",
     "CID_RMQ_SYS_TRANS",
 )
+TRANSACTION_GROUP = "CID_RMQ_SYS_TRANS"
 TOPIC_SIZE_MAX = 127
 RETRY_TOPIC_SIZE_MAX = 255
 GROUP_SIZE_MAX = 120
@@ -77,8 +81,17 @@ def allows_light_queues(topic: str) -> bool:
     return not is_retry_or_dlq(topic) and not topic.startswith(SYSTEM_PREFIX) and topic != SCHEDULE
 
 
+def reply_topic(cluster: str) -> str:
+    """Where replies to requests go (MixAll.getReplyTopic)."""
+    return f"{cluster}_REPLY_TOPIC"
+
+
 def retry_topic(group: str) -> str:
     return RETRY_PREFIX + group
+
+
+def dead_letter_topic(group: str) -> str:
+    return DLQ_PREFIX + group
 
 
 def topic_fault(topic: str) -> str | None:

@@ -144,6 +144,11 @@ class Connection(asyncio.Protocol):
         if self._unread == 0 and not self.transport.is_closing():
             self.transport.resume_reading()
 
+    @property
+    def traffic(self) -> int:
+        """Bytes that were read, and one for each write; of a server's connections."""
+        return cast("_core.Transport", self.transport).traffic
+
     # Writing
 
     def write(self, data: bytes) -> None:

@@ -49,6 +49,11 @@ class Dispatcher:
         self._handlers = {code: (EXCHANGES[code].request, handler) for code, handler in handlers.items()}
         self._running: set[asyncio.Future[Answer]] = set()
 
+    @property
+    def codes(self) -> frozenset[int]:
+        """The request codes it has a handler for."""
+        return frozenset(self._handlers)
+
     def __call__(self, request: Command, connection: "Connection") -> None:
         """Answer one request on its connection, now or when the handler is done."""
         try:

@@ -1,7 +1,7 @@
 """Records, queue entries and index headers of a store directory, one after the other; reads, and writes nothing."""
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from enum import StrEnum
 from typing import NamedTuple, TypeAlias
 
@@ -37,7 +37,7 @@ class Wanted(NamedTuple):
 
 def records(layout: Layout, wanted: Wanted) -> Iterator[Dumped]:
     """Whole records in log order; where none is, the next one is searched for."""
-    reader = _core.LogReader(list(map(str, layout.log_directories)), file_size=layout.log_file_size)
+    reader = _reader(layout)
     left = wanted.limit
     for base, _ in layout.log_files:
         at, ended, behind = base, False, base + layout.log_file_size
@@ -55,6 +55,19 @@ def records(layout: Layout, wanted: Wanted) -> Iterator[Dumped]:
                     return
                 yield record
                 left = None if left is None else left - 1
+
+
+def records_at(layout: Layout, positions: Iterable[int]) -> Iterator[Dumped]:
+    """The records that begin at these positions, as far as the log still has them."""
+    reader = _reader(layout)
+    for position in positions:
+        if position >= layout.log_min:
+            _, _, found, _, _ = reader.read(position, position + 1, bytes_max=1)
+            yield from (record for record in found[:1] if record[5] == position)
+
+
+def _reader(layout: Layout) -> _core.LogReader:
+    return _core.LogReader(list(map(str, layout.log_directories)), file_size=layout.log_file_size)
 
 
 def queue_entries(layout: Layout, wanted: Wanted) -> Iterator[dict[str, object]]:

@@ -1,10 +1,13 @@
-"""What reading a queue can come to (GetMessageStatus.java, GetMessageResult.java; store spec, 5.1)."""
+"""What is read of a queue, and what that can come to (GetMessageStatus.java, GetMessageResult.java; store spec, 5.1)."""
 
 from enum import IntEnum
 
 import msgspec
 
 from rockmq import _core
+
+Filter = _core.Filter
+"""Says by its properties which messages a reader wants."""
 
 
 class GetStatus(IntEnum):

@@ -130,6 +130,15 @@ class MessageIndex:
             self._sealed_until = sealed_until
             await self._sealed(sealed_until)
 
+    async def reaches(self, position: int) -> bool:
+        """Whether everything below `position`, which may be read by now, is in the index: waits for it a while. Raises
+        StoreUnavailable when the index can't be written."""
+        try:
+            await self._catch_up(QUERY_WAIT_SECONDS)
+        except _core.StoreError as error:
+            raise StoreUnavailable(str(error)) from None
+        return self._core.position >= position
+
     async def query(self, topic: str, key: str, count_max: int, begin: int, end: int, *, is_tag: bool) -> Found:
         """The newest `count_max` messages stored from `begin` to `end` (ms) under a key, or with tags, of that hash.
 

@@ -33,6 +33,7 @@ class Layout(NamedTuple):
     index_sizes: tuple[int, int] | None
     is_running: bool
     was_killed: bool
+    delay_levels: list[int]
 
     @property
     def queues(self) -> Path:
@@ -84,6 +85,7 @@ def find(directory: Path, options: Store | None = None) -> Layout:
         (options.max_hash_slot_num, options.max_index_num) if options else _index_layout(root / "index"),
         running,
         not running and (root / "abort").exists(),
+        (options or Store()).delay_levels,
     )
 
 

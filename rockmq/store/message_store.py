@@ -29,6 +29,7 @@ from rockmq.store.files import AbortMark, StoreLock
 from rockmq.store.flush import Flusher
 from rockmq.store.get_result import GetResult
 from rockmq.store.index import Found, MessageIndex
+from rockmq.store.log_places import LogPlaces
 from rockmq.store.retention import Retention
 from rockmq.store.scrub import Scrub
 
@@ -51,6 +52,17 @@ class Put(NamedTuple):
     end: int
     queue_offset: int
     watched: bool
+
+
+class Delivered(NamedTuple):
+    """What came of a delay level's messages: where to go on and when (ms; None: nothing is left), the end of the last record
+    (0: none), watched (topic, queue id) that got some, and (position, why) of those that can't be delivered."""
+
+    next_offset: int
+    end: int
+    due: int | None
+    arrivals: list[tuple[str, int]]
+    passed_over: list[tuple[int, str]]
 
 
 class MessageStore:
@@ -158,6 +170,10 @@ class MessageStore:
 
     def _opened_core(self) -> _core.Store:
         options = self._options
+        directories = [*options.log_directories, *options.read_only_log_directories]
+        places = self.config_directory / "logDirectories.json"
+        self._places = LogPlaces(places, directories, options.mapped_file_size_commit_log)
+        self._places.check()
         return _core.Store(
             options.log_directories,
             str(self.root / "consumequeue"),
@@ -172,6 +188,7 @@ class MessageStore:
             batch_queue_file_size=options.mapper_file_size_batch_consume_queue,
             light_queues_max=options.max_lmq_consume_queue_num if options.light_queues else 0,
             read_only_log_directories=options.read_only_log_directories,
+            delay_levels=options.delay_levels,
         )
 
     def _open(self) -> None:
@@ -194,6 +211,7 @@ class MessageStore:
             self.core.recovery[0] / recovery.GIB,
             time.monotonic() - started,
         )
+        self._places.note(end)
         self._next_force_position = start + CHECKPOINT_BYTES
         if self.is_sync:
             # A kill leaves records that are only in the page cache. Nobody may see them there; there are few.
@@ -309,6 +327,20 @@ class MessageStore:
             raise ProtocolError(f"the batch can't be read: {error}") from None
         return positions, Put(positions[0], end, queue_offset, watched)
 
+    def deliver(self, level: int, offset: int, count_max: int, bytes_max: int) -> Delivered:
+        """Append the messages of a delay level that are due, and may be read, to where they belong; they aren't durable
+        there yet. Looks at `count_max` of them at most, from `offset` on. Raises StoreUnavailable when nothing was done."""
+        self._check_refusal()
+        now = self._clock.now_ms()
+        try:
+            return Delivered(
+                *self.core.deliver(
+                    level, offset, now=now, limit=self.readable_limit, count_max=count_max, bytes_max=bytes_max
+                )
+            )
+        except _core.StoreError as error:
+            raise self._unavailable(error) from None
+
     def _check_refusal(self) -> None:
         refusal = self.refusal
         if refusal is not None:
@@ -323,6 +355,13 @@ class MessageStore:
         """Have everything appended so far forced soon."""
         self.core.request_flush()
 
+    async def force(self) -> None:
+        """Force everything appended so far. Raises StoreUnavailable when that can't be done."""
+        try:
+            await self._in_worker(self.core.flush)
+        except _core.StoreError as error:
+            raise StoreUnavailable(str(error)) from None
+
     # Reading
 
     def get(
@@ -333,11 +372,12 @@ class MessageStore:
         count_max: int,
         bytes_max: int,
         tag_codes: Iterable[int] | None,
+        filter: _core.Filter | None = None,
         reply: tuple[int, int, int] | None = None,
     ) -> GetResult:
-        """Messages of a queue from `offset` on, as far as they may be read; `reply` as for the core's `get`."""
+        """Messages of a queue from `offset` on, as far as they may be read; `filter` and `reply` as for the core's `get`."""
         limit = self.readable_limit
-        return GetResult(*self.core.get(topic, queue_id, offset, count_max, bytes_max, limit, tag_codes, reply))
+        return GetResult(*self.core.get(topic, queue_id, offset, count_max, bytes_max, limit, tag_codes, filter, reply))
 
     def bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
         """(min offset, offset of the next message) of a queue; (0, 0) when nothing was ever put into it."""
@@ -345,7 +385,7 @@ class MessageStore:
 
     def read(self, position: int) -> bytes | None:
         """The stored record at a position, None when no record begins there or it may not be read yet."""
-        record = self.core.read(position)
+        record = self.core.read(position) if position >= 0 else None
         return record if record is not None and position + len(record) <= self.readable_limit else None
 
     def store_timestamp(self, topic: str, queue_id: int, offset: int) -> int:
@@ -361,6 +401,11 @@ class MessageStore:
         if self._index is None:
             return Found([], 0, 0)
         return await self._index.query(topic, key, count_max, begin, end, is_tag=is_tag)
+
+    async def index_reaches(self, position: int) -> bool:
+        """Whether `query` finds all that is below a position that may be read by now; False when this store keeps no index.
+        Raises StoreUnavailable."""
+        return self._index is not None and await self._index.reaches(position)
 
     def watch(self, topic: str, queue_id: int) -> None:
         """Have the queue's next message reported, once."""
@@ -404,6 +449,7 @@ class MessageStore:
             self._force_pause_end = ended + FORCE_PAUSE_PER_COST * (ended - began)
             self._next_force_position = position + CHECKPOINT_BYTES
             self._save_checkpoint(position, stored)
+        self._places.note(self.core.max_position)
         self._prepare_next_file()
 
     def _prepare_next_file(self) -> None:
@@ -480,6 +526,7 @@ class MessageStore:
 
     def _close_core(self) -> None:
         try:
+            self._places.note(self.core.max_position)
             self._save_checkpoint(*self.core.flush_queues(True))
         finally:
             self.core.close()

@@ -95,6 +95,7 @@ def _repair(layout: Layout, progress: Progress, *, cut: bool, say: Callable[[str
         queue_file_size=layout.queue_file_size,
         index_layout=layout.index_sizes,
         name=f"{now:%Y%m%d%H%M%S}{now.microsecond // 1000:03d}",
+        delay_levels=layout.delay_levels,
     )
     done = _read(rebuild, layout, progress)
     if done.tail is not None and cut:

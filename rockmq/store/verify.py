@@ -114,6 +114,7 @@ def _verify(layout: Layout, progress: Progress) -> Report:
         index_layout=layout.index_sizes,
         min=layout.log_min,
         behind=end,
+        delay_levels=layout.delay_levels,
     )
     if layout.batch_queues.is_dir():
         report.notes.append(f"the batch queues in {layout.batch_queues.name} weren't checked")

@@ -9,6 +9,7 @@ import pytest
 
 from rockmq.protocol.codes import ResponseCode
 from tests.faults.traffic import Broker, Traffic, said
+from tests.support.traffic import read_queue, send_request
 
 MIB = 1 << 20
 BODY = 60_000
@@ -192,3 +193,26 @@ async def test_forced_deletion_keeps_a_small_disk_usable(small_disk: Path, traff
         runtime = await traffic.runtime()
         assert int(runtime["commitLogMinOffset"]) > 32 * MIB
         assert float(runtime["commitLogDiskRatio"]) <= 0.9
+
+
+async def test_parked_messages_wait_for_room(small_disk: Path, traffic: Traffic) -> None:
+    """Those that are due stay parked while the kernel says no, and then come by themselves, each once."""
+    never = {"diskSpaceWarningLevelRatio": "100", "cleanFileForciblyEnable": "false", "messageIndexEnable": "false"}
+    broker = Broker(small_disk.parent, **(SETTINGS | never | {"messageDelayLevel": "3s"}))
+    parked = [b"%d " % number + b"x" * BODY for number in range(100)]
+    async with broker.running(traffic) as server:
+        for body in parked:
+            request = send_request(body, 0)
+            request.fields["i"] = "DELAY\x011\x02"
+            await traffic.remote.ask(traffic.address, request, 20)
+        fill(small_disk)
+        await asyncio.sleep(5)
+        assert said(server, "delayed messages wait on: ") == 1
+        before = await read_queue(traffic.remote, traffic.address, 0)
+        assert len(before) < len(parked)
+        ballast(small_disk, 0)
+        async with asyncio.timeout(RESUMES_S):
+            while len(found := await read_queue(traffic.remote, traffic.address, 0)) < len(parked):
+                await asyncio.sleep(0.1)
+        assert [message.body for message in found] == parked
+        assert said(server, "delayed messages are delivered again") == 1

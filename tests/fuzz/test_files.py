@@ -15,6 +15,7 @@ from rockmq.broker.topics import TopicTable
 from rockmq.config import properties
 from rockmq.namesrv.kv import KVConfig
 from rockmq.protocol import json
+from rockmq.store import timers
 from rockmq.store.checkpoint import Checkpoint
 from tests.support.clock import FakeClock
 from tests.support.damage import damaged
@@ -136,6 +137,18 @@ def test_a_checkpoint_is_read_whatever_it_says(directory: Path) -> None:
         [b"".join(numbers.randrange(2**42).to_bytes(8, "big") for _ in range(3)) + bytes(number) for number in (0, 16, 99)],
         check,
     )
+
+
+def test_a_checkpoint_of_timers_is_read_whatever_it_says(directory: Path) -> None:
+    path = directory / "timercheck"
+
+    def check(data: bytes) -> None:
+        path.write_bytes(data)
+        read = timers.Checkpoint.load(path)
+        assert read is None or (len(data) >= 56 and min(read.read_time, read.forced, read.offset) >= 0)
+
+    numbers = random.Random(1)
+    damaged([b"".join(numbers.randrange(2**42).to_bytes(8, "big") for _ in range(7)) + bytes(9)], check)
 
 
 def test_configuration_files_are_read_or_refused() -> None:

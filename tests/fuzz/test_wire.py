@@ -13,16 +13,17 @@ import pytest
 
 import rockmq.protocol.headers.registration
 import rockmq.protocol.headers.send  # noqa: F401  declares
-from rockmq._core import Lane, decode_columns, decode_records, encode_frame
+from rockmq._core import Filter, Lane, decode_columns, decode_records, encode_frame
 from rockmq.base import address
-from rockmq.base.errors import ConfigError, HeaderError, ProtocolError
-from rockmq.filter import tags
+from rockmq.base.errors import ConfigError, FilterError, HeaderError, ProtocolError
+from rockmq.filter import sql, tags
 from rockmq.namesrv import registration
 from rockmq.protocol import compression, header, ids, message, properties
 from rockmq.protocol import json as lenient
 from rockmq.protocol.bodies.client import CheckClientBody, ConsumerList, HeartbeatData, LockBatchBody, LockedQueues
 from rockmq.protocol.bodies.common import DataVersion, MessageQueue, SubscriptionData, TopicConfig
 from rockmq.protocol.bodies.route import ClusterInfo, RegisterBody, TopicRouteData, TopicTable
+from rockmq.protocol.headers.recall import RecallHandle
 from rockmq.protocol.headers.registration import RegisterBroker
 from tests.support import model
 from tests.support.damage import damaged
@@ -260,6 +261,19 @@ def test_message_ids_are_read_or_refused() -> None:
     damaged([ids.offset_id(HOST, 77).encode(), ids.offset_id(bytes(19) + b"\x01", 1 << 40).encode()], check)
 
 
+def test_recall_handles_are_read_or_refused() -> None:
+    handle = RecallHandle("orders", "broker-a", 1_700_000_000_001, "7F00000100000000000000000000000A").encode()
+
+    def check(data: bytes) -> None:
+        try:
+            read = RecallHandle.decode(data.decode("latin-1"))
+        except ProtocolError:
+            return
+        assert RecallHandle.decode(read.encode()) == read
+
+    damaged([handle.encode(), handle.rstrip("=").encode()], check)
+
+
 def test_addresses_are_read_or_refused() -> None:
     def check(data: bytes) -> None:
         text = data.decode(errors="replace")
@@ -276,10 +290,26 @@ def test_addresses_are_read_or_refused() -> None:
 def test_tag_expressions_have_codes() -> None:
     def check(data: bytes) -> None:
         text = data.decode(errors="replace")
-        found = tags.codes.__wrapped__(text)
+        found = tags.codes(text)
         assert found is None or found == tuple(map(model.java_hash, tags.split(text)))
 
     damaged([b"*", b"a || b||c", "тег || 😀".encode(), b"TagA"], check)
+
+
+def test_expressions_are_programs_that_run_or_are_refused() -> None:
+    def check(data: bytes) -> None:
+        try:
+            program = sql.program(data.decode(errors="replace"))
+        except FilterError:
+            return
+        Filter(program).matches(b"a\x015\x02b\x01x\x02")
+
+    valid = [
+        "a BETWEEN 1 AND 9 OR (b IS NOT NULL AND NOT (a IN ('x', 'y''z')))",
+        "-a <= 5.5e3 AND b <> 'ü' /* why */ OR TRUE = (a = 5L) -- so\n",
+        "b NOT CONTAINS 'x' AND b STARTSWITH 'y' OR a ENDSWITH '' AND a is null",
+    ]
+    damaged([each.encode() for each in valid], check)
 
 
 def test_compressed_bodies_are_read_or_refused() -> None:

@@ -31,6 +31,14 @@ UNRECORDED = {
     RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST,
     RequestCode.GET_BROKER_MEMBER_GROUP,
     RequestCode.BROKER_HEARTBEAT,
+    RequestCode.RECALL_MESSAGE,  # sent by a client in tests/interop/test_timers.py
+    RequestCode.SEND_REPLY_MESSAGE,  # sent by a client in tests/interop/test_other_clients.py
+    RequestCode.NOTIFICATION,
+    RequestCode.POLLING_INFO,
+    RequestCode.BATCH_ACK_MESSAGE,
+    RequestCode.CLONE_GROUP_OFFSET,
+    RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT,
+    RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS,
 }
 SUCCESS = 0
 

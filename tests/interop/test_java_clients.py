@@ -1,5 +1,6 @@
 """Java clients 4.9.8 and 5.5.0, unmodified, through our name server and broker."""
 
+import json
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -7,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from rockmq.protocol.codes import RequestCode
 from tests.support import apache
 from tests.support.cluster import Cluster, committed_offset, max_offset, wait_for_route
 from tests.support.events import Event, events, queues_are, wait_for, wait_for_keys
@@ -269,6 +271,39 @@ def test_message_that_failed_comes_again(bench: Bench, unique: Callable[[str], s
     assert repeated["keys"] == content("retry-sync", 2).key
     assert repeated["sha256"] == content("retry-sync", 2).sha256
     wait_for_keys(consumer, keys)
+
+
+@pytest.mark.parametrize("bench", ["5.5.0"], indirect=True)
+def test_pop_consumers_share_messages_and_get_again_what_failed(bench: Bench, unique: Callable[[str], str]) -> None:
+    """The broker assigns the queues, and the client pops from all of them."""
+    topic, group = unique("pop"), unique("pop-group")
+    keys = bench.send(topic, "pop", 40)
+    wait_for_route(bench.server.namesrv, topic)
+    mode = {"topic": topic, "consumerGroup": group, "mode": "POP", "popShareQueueNum": 0}
+
+    def is_set() -> bool:  # the group comes to be with its first consumer
+        answer = apache.invoke(bench.server.broker, RequestCode.SET_MESSAGE_REQUEST_MODE, body=json.dumps(mode).encode())
+        return answer.code == 0
+
+    where = f"topic={topic}", f"group={group}", "pop=true"
+    eventually(is_set, 10, "POP as the group's mode")
+    left, right = bench.program("PushConsumer", *where, "failOnce=7"), bench.program("PushConsumer", *where, "failOnce=7")
+
+    def received() -> list[Event]:
+        return [message for one in (left, right) for message in events(one, "message")]
+
+    eventually(lambda: keys <= {message["keys"] for message in received()}, 60, "all messages")
+
+    def again() -> list[Event]:
+        return [message for message in received() if message["reconsumeTimes"] > 0]
+
+    eventually(again, 60, "a second delivery")
+    ((repeated),) = again()
+    assert repeated["keys"] == content("pop-sync", 7).key
+    assert repeated["sha256"] == content("pop-sync", 7).sha256
+    assert repeated["topic"] == topic
+    assert len(received()) == 41, "each once, and one twice"
+    assert "POP_CK" in repeated["properties"]
 
 
 @pytest.mark.parametrize("client", apache.CLIENTS)

@@ -26,13 +26,6 @@ EXPECTED: dict[str, object] = {
     "transaction": "[COMMIT_MESSAGE, UNKNOW]/true",  # UNKNOW: the broker asked back and got a commit
     "request": "answer to a question",
 }
-# What RockMQ answers with an error that says so; a strict xfail, so that this list can't outlive its truth.
-NOT_BUILT = {
-    "sendBack": "delay levels",
-    "delay": "delay levels",
-    "transaction": "transactions",
-    "request": "request-reply",
-}
 
 
 @pytest.fixture(scope="module", params=apache.CLIENTS)
@@ -50,9 +43,5 @@ def answers(
 
 
 @pytest.mark.parametrize("step", EXPECTED)
-def test_answer_is_what_apache_answers(
-    request: pytest.FixtureRequest, shared: Cluster, answers: dict[str, Event], step: str
-) -> None:
-    if shared.kind == "rockmq" and step in NOT_BUILT:
-        request.applymarker(pytest.mark.xfail(strict=True, reason=f"not built yet: {NOT_BUILT[step]}"))
+def test_answer_is_what_apache_answers(answers: dict[str, Event], step: str) -> None:
     assert answers[step].get("result", answers[step].get("error")) == EXPECTED[step]

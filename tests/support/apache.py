@@ -48,6 +48,7 @@ __all__ = [
     "mqadmin",
     "name_server",
     "program",
+    "server_class_path",
 ]
 
 BROKER_NAME = "apache-a"
@@ -206,9 +207,13 @@ def program(
     name: str | None = None,
     system: Mapping[str, str] | None = None,
     heap: Heap = SMALL_HEAP,
+    libraries: str | None = None,
 ) -> Process:
-    """Start a Java program of `tests/support/java` on the client of that version, with system properties `system`."""
-    class_path = os.pathsep.join((str(compiled(client)), client_class_path(client)))
+    """Start a Java program of `tests/support/java` on the client of that version, with system properties `system`.
+
+    It runs with other `libraries` than the client's if they are given.
+    """
+    class_path = os.pathsep.join((str(compiled(client)), libraries or client_class_path(client)))
     name = name or f"{main}-{client}"
     defined = [f"-D{key}={value}" for key, value in (system or {}).items()]
     flags = [*heap.flags(), *_QUICK_START, *defined]

@@ -1,7 +1,7 @@
 """The server under test, behind one face: RockMQ, or Apache's own servers as proof that the tests judge rightly."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Protocol
@@ -10,6 +10,10 @@ from tests.support import apache, server
 from tests.support.process import eventually, free_broker_port, free_port
 
 _GET_ROUTE = 105
+HASTE = {"transactionCheckInterval": "1000", "transactionTimeOut": "1000", "transactionOpBatchInterval": "100"}
+"""What brokers of either kind are told so that tests don't take minutes. Apache's asks again for what it has committed, and
+commits it again, when the next check comes before it has noted that."""
+
 _TEMPLATE_TOPIC = "TBW102"  # every broker that creates topics on demand registers it
 
 
@@ -29,14 +33,15 @@ class RockMQ:
 
     kind = "rockmq"
 
-    def __init__(self, directory: Path, stack: ExitStack) -> None:
-        self._directory, self._stack = directory, stack
+    def __init__(self, directory: Path, stack: ExitStack, settings: Mapping[str, str]) -> None:
+        self._directory, self._stack, self._settings = directory, stack, settings
         self._namesrv_port, self._broker_port = free_port(), free_broker_port()
         self._server: server.Server | None = None
         self.namesrv = self.broker = ""
 
     def start(self) -> None:
-        serve = server.serve(self._directory, namesrv_port=self._namesrv_port, broker_port=self._broker_port)
+        keys = [word for key, value in (HASTE | self._settings).items() for word in ("--set", f"{key}={value}")]
+        serve = server.serve(self._directory, *keys, namesrv_port=self._namesrv_port, broker_port=self._broker_port)
         self._server = self._stack.enter_context(serve)
         self.namesrv, self.broker = self._server.namesrv, self._server.broker
 
@@ -50,8 +55,8 @@ class Apache:
 
     kind = "apache"
 
-    def __init__(self, directory: Path, stack: ExitStack) -> None:
-        self._directory, self._stack = directory, stack
+    def __init__(self, directory: Path, stack: ExitStack, settings: Mapping[str, str]) -> None:
+        self._directory, self._stack, self._settings = directory, stack, settings
         self._names: apache.Peer | None = None
         self._broker: apache.Peer | None = None
         self._namesrv_port, self._broker_port = free_port(), free_broker_port()
@@ -61,7 +66,7 @@ class Apache:
         if not self._names:
             self._names = self._stack.enter_context(apache.name_server(self._directory / "namesrv", self._namesrv_port))
             self.namesrv = self._names.address
-        peer = apache.broker(self._directory / "broker", self._broker_port, self.namesrv)
+        peer = apache.broker(self._directory / "broker", self._broker_port, self.namesrv, properties=HASTE | self._settings)
         self._broker = self._stack.enter_context(peer)
         self.broker = self._broker.address
 
@@ -74,10 +79,10 @@ KINDS: dict[str, type[RockMQ] | type[Apache]] = {"rockmq": RockMQ, "apache": Apa
 
 
 @contextmanager
-def started(kind: str, directory: Path) -> Iterator[Cluster]:
-    """A cluster of that kind that serves clients, for the length of a `with`."""
+def started(kind: str, directory: Path, settings: Mapping[str, str] | None = None) -> Iterator[Cluster]:
+    """A cluster of that kind that serves clients, for the length of a `with`; `settings` are keys of its broker.conf."""
     with ExitStack() as stack:
-        cluster: Cluster = KINDS[kind](directory, stack)
+        cluster: Cluster = KINDS[kind](directory, stack, settings or {})
         cluster.start()
         wait_for_route(cluster.namesrv, _TEMPLATE_TOPIC)
         yield cluster

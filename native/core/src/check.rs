@@ -12,6 +12,7 @@ use crate::{
     check_queues::QueueCheck,
     columns,
     consume_queue::UNIT,
+    delays::Levels,
     error::{value, Result},
     index_file::Layout,
     log_directories::LogDirectories,
@@ -108,7 +109,7 @@ pub struct Check {
 #[pymethods]
 impl Check {
     #[new]
-    #[pyo3(signature = (log_directories, consume_queue, index, *, log_file_size, queue_file_size, index_layout, min, behind))]
+    #[pyo3(signature = (log_directories, consume_queue, index, *, log_file_size, queue_file_size, index_layout, min, behind, delay_levels = Vec::new()))]
     #[allow(clippy::too_many_arguments)]
     fn new(
         log_directories: Vec<PathBuf>,
@@ -119,6 +120,7 @@ impl Check {
         index_layout: Option<(i32, i32)>,
         min: u64,
         behind: Option<u64>,
+        delay_levels: Vec<i64>,
     ) -> Result<Self> {
         check_sizes(log_file_size, queue_file_size)?;
         let files = QueueFiles::simple(consume_queue, queue_file_size);
@@ -129,7 +131,7 @@ impl Check {
             }
             None => None,
         };
-        let queues = QueueCheck::new(files, log.clone(), log_file_size, min)?;
+        let queues = QueueCheck::new(files, (log.clone(), log_file_size), min, Levels::new(delay_levels)?)?;
         let walk = Walk::new(log, log_file_size, WINDOW, true);
         Ok(Self { checks: Mutex::new(Checks { walk, queues, index, behind }) })
     }

@@ -15,6 +15,7 @@ use rustix::fs::{seek, SeekFrom};
 use crate::{
     batch_queue::{self, is_batch},
     consume_queue::{Entry, Queues, UNIT},
+    delays::{is_time, Levels, SCHEDULE_TOPIC},
     error::Result,
     light,
     log_directories::LogDirectories,
@@ -28,9 +29,6 @@ use crate::{
 /// Bytes of expected entries of one queue, and of all, that wait to be compared.
 const RUN_MAX: usize = 64 << 10;
 const RUNS_MAX: usize = 16 << 20;
-/// Apache keeps the time of delivery in the tags code of this topic's entries.
-pub const SCHEDULE_TOPIC: &str = "SCHEDULE_TOPIC_XXXX";
-/// Queues of queues, whose entries lead to records of other topics.
 
 #[derive(Default)]
 struct Known {
@@ -62,39 +60,45 @@ pub struct QueueCheck {
     batch_topics: HashSet<Box<[u8]>>,
     /// Light queues that are there; what records say of others may be anybody's word.
     light: HashSet<Box<[u8]>>,
+    levels: Levels,
     pub entries: u64,
 }
 
 /// Whether an entry's tags code can be that of a record.
 pub fn tags_fit(topic: &str, found: i64, expected: i64) -> bool {
-    // Extension addresses are below all hashes.
-    found == expected || found < i64::from(i32::MIN) || (topic == SCHEDULE_TOPIC && found > 0)
+    // Extension addresses are below all hashes. A delay level may have meant another time when the entry was made.
+    found == expected || found < i64::from(i32::MIN) || (topic == SCHEDULE_TOPIC && is_time(found))
 }
 
 /// The record's place in a queue, if it has one: its index and what the entry should be.
-pub fn entry_of(record: &Record<'_>) -> Option<(u64, Entry)> {
+pub fn entry_of(record: &Record<'_>, levels: &Levels) -> Option<(u64, Entry)> {
     let is_put = record::is_queued(record.sys_flag) && record.sys_flag & record::INNER_BATCH == 0;
     if !is_put || record.queue_id < 0 || !(0..=INDEX_MAX).contains(&record.queue_offset) {
         return None;
     }
-    let entry = Entry { position: record.position, size: record.size as i32, tags: record::tags_code(record) };
+    let entry = Entry { position: record.position, size: record.size as i32, tags: levels.tags_code(record) };
     Some((record.queue_offset as u64, entry))
 }
 
 impl QueueCheck {
-    pub fn new(files: QueueFiles, log: LogDirectories, log_file_size: u64, log_min: u64) -> Result<Self> {
+    pub fn new(
+        files: QueueFiles,
+        (log, log_file_size): (LogDirectories, u64),
+        log_min: u64,
+        levels: Levels,
+    ) -> Result<Self> {
         let batch_topics = batch_queue::topics(&files.root.with_file_name("batchconsumequeue"))?;
         let light = if files.root.exists() { light_topics(&directories(&files.root)?) } else { HashSet::new() };
         let lookup = Walk::new(log, log_file_size, WINDOW_SMALL, false);
         let (queues, known) = (Queues::new(files), Vec::new());
-        Ok(Self { queues, known, runs_size: 0, lookup, log_min, batch_topics, light, entries: 0 })
+        Ok(Self { queues, known, runs_size: 0, lookup, log_min, batch_topics, light, levels, entries: 0 })
     }
 
     pub fn put(&mut self, record: &Record<'_>, faults: &mut Faults) {
         if is_batch(record, &self.batch_topics) {
             return;
         }
-        let Some((index, entry)) = entry_of(record) else { return };
+        let Some((index, entry)) = entry_of(record, &self.levels) else { return };
         self.put_entry((record.topic, record.queue_id), index, entry, faults);
         if !self.light.is_empty() {
             for (topic, index) in light::queues(record) {
@@ -234,8 +238,8 @@ impl QueueCheck {
         let owner = String::from_utf8_lossy(record.topic);
         let mut light = light::queues(&record).into_iter().filter(|(name, _)| id == 0 && *name == topic.as_bytes());
         let place = match light.next() {
-            Some((_, found)) => entry_of(&record).map(|(_, expected)| (found, expected)),
-            None if (owner.as_ref(), record.queue_id) == (topic, id) => entry_of(&record),
+            Some((_, found)) => entry_of(&record, &self.levels).map(|(_, expected)| (found, expected)),
+            None if (owner.as_ref(), record.queue_id) == (topic, id) => entry_of(&record, &self.levels),
             None => return Err(format!("a record of {owner}/{} at {at}", record.queue_id)),
         };
         match place {

@@ -22,6 +22,7 @@ use std::{
 use smallvec::SmallVec;
 
 use crate::{
+    delays::SCHEDULE_TOPIC,
     error::Result,
     light,
     queue_files::{force_file_system, Forcing, QueueFiles},
@@ -109,6 +110,8 @@ pub struct Queue {
     /// False while there is only a watch for it.
     pub exists: bool,
     pub watched: bool,
+    /// Whether its entries tell when their messages are due.
+    pub is_delaying: bool,
     pub min: u64,
     pub next: u64,
     /// Where the entry at `min` points, or lower.
@@ -333,6 +336,7 @@ impl Queues {
             serial: self.serial,
             exists: false,
             watched: false,
+            is_delaying: topic == SCHEDULE_TOPIC.as_bytes(),
             min: 0,
             next: 0,
             min_position: 0,

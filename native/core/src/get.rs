@@ -11,6 +11,7 @@ use crate::{
     commit_log::CommitLog,
     consume_queue::{Block, Entry, Queue, Queues, UNIT},
     error::{At, Result},
+    filter::Filter,
     mapped_file::MappedFile,
     record,
     state::Shared,
@@ -34,6 +35,12 @@ const EXAMINED_MIN: u64 = 800;
 /// Entries read from a file at a time.
 const BLOCK: u64 = 1024;
 
+/// The time of so many instructions that filters take in one call, or one message more.
+const FILTERING_MAX: usize = 1 << 18;
+/// Bytes of a line of the processor's cache, and how many at the end of a record are fetched for a filter.
+const LINE: usize = 64;
+const LINES_FILTERED: usize = 3;
+
 /// How many entries ahead the record of an entry is fetched from memory, where it mostly isn't in any cache.
 const AHEAD: u64 = 6;
 
@@ -45,6 +52,7 @@ pub struct Request<'r> {
     pub bytes_max: u64,
     pub limit: u64,
     pub tags: Option<&'r [i32]>,
+    pub filter: Option<&'r Filter>,
 }
 
 /// Neighbouring records of one file.
@@ -107,6 +115,7 @@ pub fn get(shared: &Shared, request: &Request<'_>) -> Result<Got> {
         request,
         got: Got::none(status::NO_MATCHED_MESSAGE, offset, min, max),
         bytes: 0,
+        filtering: 0,
         skip_below: 0,
         block: state.queues.block(slot, offset),
     };
@@ -148,7 +157,7 @@ fn units(shared: &Shared, request: &Request<'_>, view: &View) -> Result<Got> {
         return Ok(Got::none(status, max, min, max));
     }
     let got = Got::none(status::NO_MATCHED_MESSAGE, offset, min, max);
-    let mut scan = Scan { request, got, bytes: 0, skip_below: 0, block: None };
+    let mut scan = Scan { request, got, bytes: 0, filtering: 0, skip_below: 0, block: None };
     let mut index = view.holding(offset)?;
     let last = index.saturating_add(request.count_max.max(EXAMINED_MIN));
     while index < last && scan.got.next < max {
@@ -162,7 +171,7 @@ fn units(shared: &Shared, request: &Request<'_>, view: &View) -> Result<Got> {
             let size = unit.entry.size as u64;
             let is_full =
                 scan.got.count + unit.count as u64 > request.count_max || scan.bytes + size > request.bytes_max;
-            if scan.got.count > 0 && is_full {
+            if scan.got.count > 0 && is_full || scan.filtering > FILTERING_MAX {
                 return Ok(scan.got);
             }
             scan.got.next = unit.next();
@@ -182,6 +191,8 @@ struct Scan<'r> {
     request: &'r Request<'r>,
     got: Got,
     bytes: u64,
+    /// What the filter has cost.
+    filtering: usize,
     /// Entries that point below this are gone with their file.
     skip_below: u64,
     block: Option<Block>,
@@ -195,7 +206,7 @@ impl Scan<'_> {
             let Some(entry) = self.entry(queue, index) else { return false };
             let size = if entry.is_real() { entry.size as u64 } else { 0 };
             let is_full = self.got.count >= self.request.count_max || self.bytes + size > self.request.bytes_max;
-            if self.got.count > 0 && is_full {
+            if self.got.count > 0 && is_full || self.filtering > FILTERING_MAX {
                 return true;
             }
             self.got.next += 1;
@@ -206,7 +217,12 @@ impl Scan<'_> {
                 continue;
             }
             if let (Some(ahead), Some(file)) = (self.entry(queue, index + AHEAD), self.got.files.last()) {
-                file.prefetch((ahead.position as u64).wrapping_sub(file.base) as usize);
+                let at = (ahead.position as u64).wrapping_sub(file.base) as usize;
+                file.prefetch(at);
+                if self.request.filter.is_some() {
+                    let end = at.wrapping_add(ahead.size as usize);
+                    (1..=LINES_FILTERED).for_each(|line| file.prefetch(end.wrapping_sub(line * LINE)));
+                }
             }
             self.take(log, entry);
         }
@@ -246,6 +262,13 @@ impl Scan<'_> {
             }
             return;
         };
+        if let Some(filter) = self.request.filter {
+            let properties = record::properties(&self.got.files[file].read(at)[..size]).unwrap_or_default();
+            self.filtering += filter.cost(properties);
+            if !filter.matches(properties) {
+                return;
+            }
+        }
         self.bytes += size as u64;
         let got = &mut self.got;
         got.status = status::FOUND;

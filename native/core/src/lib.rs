@@ -2,8 +2,9 @@
 //!
 //! Bytes in, values out: `frame`, `json`, `header`, `properties`, `record`, `columns`. Files: `mapped_file`, `log_directories`, `commit_log`,
 //! `consume_queue`, `queue_files`, `index_file`, `recover`. What is in them: `walk`, `check_queues`, `check_index`,
-//! `check`, `rebuild`, `scrub`. Both together: `state`, `get`, `pull`, `send`, `recent_keys`, `index`. Python:
-//! `python`, `lane`, `reactor`, `flusher`, `store`, `message_index` and this file.
+//! `check`, `rebuild`, `scrub`. Both together: `state`, `get`, `filter`, `pull`, `send`, `delays`, `recent_keys`, `index`. Python:
+//! `python`, `lane`, `reactor`, `flusher`, `store`, `message_index` and this file. Messages for later, with their files:
+//! `timers`, `timer_log`, `timer_wheel`.
 
 mod batch_queue;
 mod batch_replay;
@@ -13,7 +14,9 @@ mod check_queues;
 mod columns;
 mod commit_log;
 mod consume_queue;
+mod delays;
 mod error;
+mod filter;
 mod flusher;
 mod frame;
 #[cfg(test)]
@@ -42,6 +45,9 @@ mod scrub;
 mod send;
 mod state;
 mod store;
+mod timer_log;
+mod timer_wheel;
+mod timers;
 mod topic_bytes;
 mod unique_key;
 mod walk;
@@ -106,6 +112,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("StoreFull", module.py().get_type::<python::StoreFull>())?;
     module.add_class::<check::Check>()?;
     module.add_class::<check::LogReader>()?;
+    module.add_class::<filter::Filter>()?;
     module.add_class::<flusher::Flusher>()?;
     module.add_class::<lane::Lane>()?;
     module.add_class::<rebuild::Rebuild>()?;
@@ -114,7 +121,9 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<message_index::Index>()?;
     module.add_class::<store::Slice>()?;
     module.add_class::<store::Store>()?;
+    module.add_class::<timers::Timers>()?;
     module.add_function(wrap_pyfunction!(rebuild::exchange, module)?)?;
+    module.add_function(wrap_pyfunction!(timers::pending_timers, module)?)?;
     module.add_function(wrap_pyfunction!(encode_frame, module)?)?;
     module.add_function(wrap_pyfunction!(decode_records, module)?)?;
     module.add_function(wrap_pyfunction!(decode_columns, module)?)

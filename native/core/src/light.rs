@@ -9,8 +9,8 @@
 //! What the second says is believed when queues are made again, so nobody else may write it.
 
 use crate::{
-    check_queues::SCHEDULE_TOPIC,
     consume_queue::Entry,
+    delays::SCHEDULE_TOPIC,
     error::{value, Result},
     properties,
     record::{Message, Record, TOPIC_MAX},
@@ -19,7 +19,7 @@ use crate::{
 };
 
 pub const PREFIX: &str = "%LMQ%";
-const NAMES: &[u8] = b"INNER_MULTI_DISPATCH";
+pub const NAMES: &[u8] = b"INNER_MULTI_DISPATCH";
 const INDEXES: &[u8] = b"INNER_MULTI_QUEUE_OFFSET";
 
 /// The light queues that a record has entries in, and at which index. None for topics of retries and of the system.
@@ -32,20 +32,33 @@ pub fn queues<'r>(record: &Record<'r>) -> Vec<(&'r [u8], u64)> {
             _ => {}
         }
     }
-    // Java's split has no empty texts at the end.
-    let apart = |value: Option<&'r [u8]>| -> Vec<&'r [u8]> {
-        let text = value.unwrap_or_default();
-        let end = text.iter().rposition(|&byte| byte != b',').map_or(0, |last| last + 1);
-        text[..end].split(|&byte| byte == b',').collect()
-    };
     let (names, indexes) = (apart(names), apart(indexes));
-    let is_exempt = [&b"%RETRY%"[..], b"%DLQ%", b"rmq_sys_"].iter().any(|prefix| record.topic.starts_with(prefix));
-    if names.len() != indexes.len() || is_exempt || record.topic == SCHEDULE_TOPIC.as_bytes() {
+    if names.len() != indexes.len() || is_exempt(record.topic) {
         return Vec::new();
     }
     let index = |text: &[u8]| std::str::from_utf8(text).ok()?.parse().ok().filter(|&index| index <= INDEX_MAX as u64);
     let light = names.into_iter().zip(indexes).filter(|(name, _)| name.starts_with(PREFIX.as_bytes()));
     light.filter_map(|(name, text)| Some((name, index(text)?))).collect()
+}
+
+/// The parts of a text between commas. Java's split has no empty ones at the end.
+fn apart(value: Option<&[u8]>) -> Vec<&[u8]> {
+    let text = value.unwrap_or_default();
+    let end = text.iter().rposition(|&byte| byte != b',').map_or(0, |last| last + 1);
+    text[..end].split(|&byte| byte == b',').collect()
+}
+
+fn is_exempt(topic: &[u8]) -> bool {
+    let mut prefixes = [&b"%RETRY%"[..], b"%DLQ%", b"rmq_sys_"].into_iter();
+    topic == SCHEDULE_TOPIC.as_bytes() || prefixes.any(|prefix| topic.starts_with(prefix))
+}
+
+/// The light queues that a message to `topic` asks for by its property INNER_MULTI_DISPATCH.
+pub fn wanted(topic: &[u8], names: Option<&[u8]>) -> Vec<String> {
+    if names.is_none_or(<[u8]>::is_empty) || is_exempt(topic) {
+        return Vec::new();
+    }
+    apart(names).into_iter().map(|name| String::from_utf8_lossy(name).into_owned()).collect()
 }
 
 /// Whether properties speak of light queues.

@@ -59,6 +59,8 @@ impl<'p> Keys<'p> {
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Known<'p> {
     pub keys: Keys<'p>,
+    /// The delay level asked for.
+    pub delay: Option<&'p [u8]>,
     /// Asks for something that Python decides about.
     pub special: bool,
 }
@@ -71,7 +73,8 @@ pub fn inspect(text: &[u8]) -> Known<'_> {
             b"KEYS" => known.keys.keys = Some(value),
             b"TAGS" => known.keys.tags = Some(value),
             b"TRAN_MSG" => known.special |= value.eq_ignore_ascii_case(b"true"),
-            b"DELAY" | b"POP_CK" | b"__CRC32#" | b"MSG_REGION" | b"TRACE_ON" | b"CLUSTER" => known.special = true,
+            b"DELAY" => known.delay = Some(value),
+            b"POP_CK" | b"__CRC32#" | b"MSG_REGION" | b"TRACE_ON" | b"CLUSTER" => known.special = true,
             _ => {
                 known.special |=
                     name.starts_with(b"TIMER_") || name.starts_with(b"INNER_") || name.starts_with(b"__RMQ.TRANSIENT.");
@@ -223,13 +226,14 @@ mod tests {
     #[test]
     fn special_properties_are_seen() {
         for text in
-            ["DELAY\u{1}3", "TRAN_MSG\u{1}TRUE", "TIMER_DELAY_MS\u{1}1", "INNER_NUM\u{1}1", "__RMQ.TRANSIENT.x\u{1}1"]
+            ["POP_CK\u{1}3", "TRAN_MSG\u{1}TRUE", "TIMER_DELAY_MS\u{1}1", "INNER_NUM\u{1}1", "__RMQ.TRANSIENT.x\u{1}1"]
         {
             assert!(inspect(text.as_bytes()).special, "{text}");
         }
         let known =
             inspect(b"TRAN_MSG\x01false\x02DELAY\x01\x02TAGS\x01a\x02UNIQ_KEY\x01u\x02TAGS\x01b\x02POP_CK_OFFSET\x011");
         let keys = Keys { unique_key: Some(b"u"), keys: None, tags: Some(b"b") };
-        assert_eq!(known, Known { keys, special: false });
+        assert_eq!(known, Known { keys, delay: None, special: false });
+        assert_eq!(inspect(b"DELAY\x011\x02a\x01b\x02DELAY\x012").delay, Some(&b"2"[..]));
     }
 }

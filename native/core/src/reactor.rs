@@ -318,7 +318,7 @@ impl Transport {
                 return None;
             }
         };
-        self.traffic += 1;
+        self.traffic += size as u64;
         self.lane.take(py, &chunk[..size], now).map_err(|error| self.fail(error.to_string())).ok()
     }
 

@@ -17,6 +17,7 @@ use rustix::fs::{renameat_with, RenameFlags, CWD};
 use crate::{
     batch_queue::{self, is_batch},
     check::{check_sizes, lock, told, Told},
+    delays::Levels,
     error::{store, At, Result},
     index::{key_hashes, next_name},
     index_file::{IndexFile, Layout},
@@ -80,7 +81,7 @@ pub struct Rebuild {
 #[pymethods]
 impl Rebuild {
     #[new]
-    #[pyo3(signature = (log_directories, queues, new_queues, new_index, *, log_file_size, queue_file_size, index_layout, name))]
+    #[pyo3(signature = (log_directories, queues, new_queues, new_index, *, log_file_size, queue_file_size, index_layout, name, delay_levels = Vec::new()))]
     #[allow(clippy::too_many_arguments)]
     fn new(
         log_directories: Vec<PathBuf>,
@@ -91,6 +92,7 @@ impl Rebuild {
         queue_file_size: u64,
         index_layout: Option<(i32, i32)>,
         name: String,
+        delay_levels: Vec<i64>,
     ) -> Result<Self> {
         check_sizes(log_file_size, queue_file_size)?;
         fs::create_dir_all(&new_queues).at("create", &new_queues)?;
@@ -111,6 +113,7 @@ impl Rebuild {
         let light = if old.root.is_dir() { light_topics(&directories(&old.root)?) } else { HashSet::new() };
         let mut replay = Replay::new(files, (0, 0), Some(old));
         replay.light = Some(light);
+        replay.levels = Levels::new(delay_levels)?;
         let work = Work { walk, replay, index, queue_root, batch_topics };
         Ok(Self { work: Mutex::new(work) })
     }

@@ -156,6 +156,14 @@ impl Message<'_> {
     }
 }
 
+/// The properties of a record without the CRC of the whole of it.
+pub fn without_crc(properties: &[u8]) -> &[u8] {
+    match properties.split_last_chunk::<CRC_PROPERTY>() {
+        Some((before, last)) if last.starts_with(CRC_NAME) => before,
+        _ => properties,
+    }
+}
+
 /// What goes between properties that end in `last` and the one with the CRC.
 fn separator(crc_property: bool, last: Option<&u8>) -> &'static [u8] {
     match last {
@@ -431,6 +439,21 @@ fn is_zero(bytes: &[u8]) -> bool {
 pub fn store_timestamp(data: &[u8]) -> Option<i64> {
     let sys_flag = int_at(data, SYS_FLAG_AT)?;
     long_at(data, BORN_HOST_AT + host_size(sys_flag, BORN_V6))
+}
+
+/// The properties text of a whole record, without looking at the rest of it.
+pub fn properties(record: &[u8]) -> Option<&[u8]> {
+    let sys_flag = int_at(record, SYS_FLAG_AT)?;
+    let body_at = BODY_AT + host_size(sys_flag, BORN_V6) + host_size(sys_flag, STORE_V6);
+    let body_size = usize::try_from(int_at(record, body_at - 4)?).ok()?;
+    let mut reader = Reader { rest: record.get(body_at.checked_add(body_size)?..)? };
+    let topic_size = match int_at(record, 4)? {
+        MAGIC_V2 => reader.short()?,
+        _ => i16::from(reader.bytes(1)?[0] as i8),
+    };
+    reader.bytes(usize::try_from(topic_size).ok()?)?;
+    let size = usize::try_from(reader.short()?).ok()?;
+    reader.bytes(size)
 }
 
 /// Whether `data` starts with a record of `size` bytes that says it is at `position`.

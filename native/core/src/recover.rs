@@ -68,6 +68,7 @@ pub fn recover(config: &Config, start: u64, crc: Crc, progress: &Progress) -> Re
     let files = || QueueFiles::simple(config.consume_queue.clone(), config.queue_file_size);
     let mut replay = Replay::new(files(), (start, min), None);
     replay.batches = Some(BatchReplay::load(config.batch_files(), start, min)?);
+    replay.levels = config.delay_levels.clone();
     let mut from = start;
     if !replay.load(config.light_queues_max > 0)? {
         from = min;
@@ -84,6 +85,7 @@ pub fn recover(config: &Config, start: u64, crc: Crc, progress: &Progress) -> Re
         // What is missing then is in no log.
         again.batches = Some(BatchReplay::load(config.batch_files(), start, start)?);
         again.repair_lost_of(&replay);
+        again.levels = config.delay_levels.clone();
         replay = again;
         scan = Scan::run(config, &bases, (from, start), crc, progress, &mut replay)?;
         replay.write_all()?;

@@ -21,6 +21,7 @@ use crate::{
     batch_replay::BatchReplay,
     check_queues::{entry_of, tags_fit},
     consume_queue::{Entry, Queue, Queues, PENDING_MAX, UNIT},
+    delays::Levels,
     error::{At, Result},
     light,
     mapped_file::{self, PAGE},
@@ -73,6 +74,7 @@ pub struct Replay {
     pub batches: Option<BatchReplay>,
     /// Topics of the light queues that records are put into too; None for all.
     pub light: Option<HashSet<Box<[u8]>>>,
+    pub levels: Levels,
     start: u64,
     /// Where the log begins; what it has below `start` isn't replayed, but for `repaired`.
     log_min: u64,
@@ -94,6 +96,7 @@ impl Replay {
             queues: Queues::new(files),
             batches: None,
             light: Some(HashSet::new()),
+            levels: Levels::default(),
             start,
             log_min,
             old,
@@ -233,7 +236,7 @@ impl Replay {
         if let Some(batches) = self.batches.as_mut().filter(|batches| batches.takes(record)) {
             return batches.put(record);
         }
-        let Some((index, entry)) = entry_of(record) else { return Ok(()) };
+        let Some((index, entry)) = entry_of(record, &self.levels) else { return Ok(()) };
         if self.light.as_ref().is_none_or(|topics| !topics.is_empty()) {
             for (topic, index) in light::queues(record) {
                 if self.light.as_ref().is_none_or(|topics| topics.contains(topic)) {
@@ -552,7 +555,7 @@ fn first_unused(block: &[u8]) -> Option<usize> {
     block.chunks_exact(UNIT).position(|entry| !Entry::read(entry).is_some_and(Entry::is_used))
 }
 
-/// Apache keeps delivery times and extension addresses in tags codes, which the log doesn't tell.
+/// In tags codes Apache keeps extension addresses, which the log doesn't tell, and times that may be of other delay levels.
 fn take_over_tags(old: &QueueFiles, topic: &str, id: i32, run: &mut Run) {
     let mut place = 0;
     while place < run.entries.len() {

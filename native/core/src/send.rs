@@ -1,10 +1,13 @@
 //! The sends that need no decision: what makes a SEND_MESSAGE ordinary, what is stored for it, and its reply.
 //!
+//! One with a delay level is ordinary too: it is parked, as the hook of Python's does (`rockmq/broker/delays.py`).
+//!
 //! Requests 10 (long names), 310 and 320 (letters a … n) carry the same header. Whether the body is a batch is told by the
 //! field `batch` (m) alone, as in Apache. All that isn't ordinary is left to Python, which has words for what is wrong.
 
 use crate::{
     consume_queue::{Entry, Ordinary},
+    delays::{self, SCHEDULE_TOPIC},
     frame,
     header::{integer, write_integer, Header, JSON, ONE_WAY, OUR_LANGUAGE, OUR_VERSION, RESPONSE},
     json::write_escaped,
@@ -147,12 +150,18 @@ const MESSAGE_IDS_KEPT: usize = 4 << 10;
 /// What a lane lends for a chunk of sends.
 pub struct Scratch {
     unique_key: Vec<u8>,
+    /// Where a message belongs that is parked; empty for others.
+    real: Vec<u8>,
     message_id: Vec<u8>,
 }
 
 impl Scratch {
     pub fn new() -> Self {
-        Self { unique_key: Vec::with_capacity(unique_key::SIZE_MAX + 16), message_id: Vec::with_capacity(64) }
+        Self {
+            unique_key: Vec::with_capacity(unique_key::SIZE_MAX + 16),
+            real: Vec::new(),
+            message_id: Vec::with_capacity(64),
+        }
     }
 
     /// Give memory back that a large batch took.
@@ -200,8 +209,22 @@ pub fn store<'a>(
     if known.special {
         return None;
     }
+    let level = match known.delay {
+        None => 0,
+        // Of a batch it is for Python to say that it can't be.
+        Some(_) if send.is_batch => return None,
+        Some(text) => state.delay_levels.asked(text)?,
+    };
+    scratch.real.clear();
+    let (topic, queue_id, slot) = match level {
+        0 => (send.topic, send.queue_id, slot),
+        _ => {
+            delays::write_real(&mut scratch.real, send.topic, send.queue_id);
+            (SCHEDULE_TOPIC.as_bytes(), level as i32 - 1, None)
+        }
+    };
     let message = Message {
-        queue_id: send.queue_id,
+        queue_id,
         flag: send.flag,
         sys_flag: send.sys_flag | if ordinary.multi_tag { record::MULTI_TAGS } else { 0 },
         born_timestamp: send.born_timestamp,
@@ -211,7 +234,7 @@ pub fn store<'a>(
         reconsume_times: send.reconsume_times,
         prepared_transaction_offset: 0,
         body,
-        topic: send.topic,
+        topic,
         properties: &[],
         crc_property: config.append_crc_property,
     };
@@ -239,7 +262,7 @@ pub fn store<'a>(
         };
         reply.write(header.serializer, fixed, replies);
     }
-    Some(Stored { topic: send.topic, end: appended.end, queue_id: send.queue_id, watched: appended.watched })
+    Some(Stored { topic, end: appended.end, queue_id, watched: appended.watched })
 }
 
 const KEY_NAME: &[u8] = b"UNIQ_KEY\x01";
@@ -259,7 +282,7 @@ fn store_single(
         state.unique_keys.next(message.store_timestamp, &mut scratch.unique_key);
         scratch.unique_key.push(properties::VALUE_END);
     }
-    let pieces = [given, separator, &scratch.unique_key, &fixed.properties];
+    let pieces = [given, separator, &scratch.unique_key, &scratch.real, &fixed.properties];
     let message = Message { properties: &pieces, ..*message };
     if message.properties_size() > properties::SIZE_MAX {
         return None;

@@ -17,6 +17,7 @@ use crate::{
     batch_queue::{self, BatchQueues, Unit},
     commit_log::CommitLog,
     consume_queue::{usable_name, Entry, Job, Ordinary, Queues, FORCED_APART_MAX, UNIT},
+    delays::Levels,
     error::{store, value, At, Error, Result},
     flusher::Signal,
     log_directories::LogDirectories,
@@ -46,6 +47,7 @@ pub struct Config {
     pub append_crc_property: bool,
     /// How many light queues there may be, 0 where messages may be in none.
     pub light_queues_max: usize,
+    pub delay_levels: Levels,
 }
 
 impl Config {
@@ -80,6 +82,7 @@ pub struct State {
     /// Entries of the batch appended last.
     pub batch: Vec<Entry>,
     pub recent_keys: RecentKeys,
+    pub delay_levels: Levels,
     /// Position and store timestamp up to which `flush_queues` has last written everything.
     boundary: (u64, i64),
 }
@@ -148,8 +151,12 @@ impl State {
         }
         let mut watched = false;
         if queued {
-            let entry = Entry { position: position as i64, size: size as i32, tags: properties::tags_code(keys.tags) };
-            watched = self.queues.push(slot, &[entry]);
+            let due = match self.queues.queue(slot) {
+                Some(queue) if queue.is_delaying => self.delay_levels.due(message.properties, message.store_timestamp),
+                _ => None,
+            };
+            let tags = due.unwrap_or_else(|| properties::tags_code(keys.tags));
+            watched = self.queues.push(slot, &[Entry { position: position as i64, size: size as i32, tags }]);
             self.queues.relieve(slot);
         }
         Ok(Appended { position, end, queue_offset, watched })
@@ -321,6 +328,7 @@ impl Shared {
             forced_until: 0,
             batch: Vec::new(),
             recent_keys: RecentKeys::default(),
+            delay_levels: config.delay_levels.clone(),
             boundary: (0, 0),
         };
         let (flush_signal, recovery, flushing, queue_io) = Default::default();

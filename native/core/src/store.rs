@@ -16,7 +16,9 @@ use pyo3::{
 
 use crate::{
     check::{told, Told},
+    delays::{self, Delivered, Levels, Wanted},
     error::{value, Error, Result},
+    filter::Filter,
     get::{self, Got, Request, Run},
     light,
     log_directories::LogDirectories,
@@ -30,6 +32,11 @@ use crate::{
 
 /// Runs at least this long are handed out as pieces of the map; shorter ones cost less to copy than to send apart.
 const SLICE_MIN: usize = 16 << 10;
+
+/// (topic, queue id) of each.
+type Queues = Vec<(String, i32)>;
+/// (position, why) of each.
+type PassedOver = Vec<(u64, String)>;
 
 #[pyclass(frozen, module = "rockmq._core")]
 pub struct Store {
@@ -53,7 +60,7 @@ impl std::ops::Deref for Open {
 #[pymethods]
 impl Store {
     #[new]
-    #[pyo3(signature = (log_directories, consume_queue, *, log_file_size, queue_file_size, store_host, max_message_size, region, trace_on, cluster, append_crc_property = false, batch_queue_file_size = 13_800_000, light_queues_max = 0, read_only_log_directories = Vec::new()))]
+    #[pyo3(signature = (log_directories, consume_queue, *, log_file_size, queue_file_size, store_host, max_message_size, region, trace_on, cluster, append_crc_property = false, batch_queue_file_size = 13_800_000, light_queues_max = 0, read_only_log_directories = Vec::new(), delay_levels = Vec::new()))]
     #[allow(clippy::too_many_arguments)]
     fn new(
         log_directories: Vec<PathBuf>,
@@ -69,6 +76,7 @@ impl Store {
         batch_queue_file_size: u64,
         light_queues_max: usize,
         read_only_log_directories: Vec<PathBuf>,
+        delay_levels: Vec<i64>,
     ) -> Result<Self> {
         let max_message_size = max_message_size.min(i32::MAX as usize);
         let config = Config {
@@ -84,6 +92,7 @@ impl Store {
             cluster,
             append_crc_property,
             light_queues_max,
+            delay_levels: Levels::new(delay_levels)?,
         };
         let fixed = Fixed::new(&config);
         Ok(Self { shared: Arc::new(Open { shared: Shared::open(config)?, fixed }) })
@@ -228,6 +237,24 @@ impl Store {
         Ok((positions, end, queue_offset, watched))
     }
 
+    #[pyo3(signature = (level, offset, *, now, limit, count_max, bytes_max))]
+    #[allow(clippy::too_many_arguments)]
+    fn deliver(
+        &self,
+        py: Python<'_>,
+        level: usize,
+        offset: u64,
+        now: i64,
+        limit: u64,
+        count_max: u64,
+        bytes_max: u64,
+    ) -> Result<(u64, u64, Option<i64>, Queues, PassedOver)> {
+        let wanted = Wanted { level, offset, now, limit, count_max, bytes_max };
+        let Delivered { next, end, due, arrivals, passed_over } =
+            py.detach(|| delays::deliver(&self.shared, &wanted))?;
+        Ok((next, end, due, arrivals, passed_over))
+    }
+
     #[getter]
     fn min_position(&self) -> u64 {
         self.shared.state().log.min()
@@ -322,7 +349,7 @@ impl Store {
         py.detach(|| self.shared.delete_forgotten())
     }
 
-    #[pyo3(signature = (topic, queue_id, offset, count_max, bytes_max, limit, tag_codes, reply = None))]
+    #[pyo3(signature = (topic, queue_id, offset, count_max, bytes_max, limit, tag_codes, filter = None, reply = None))]
     #[allow(clippy::too_many_arguments)]
     fn get<'py>(
         &self,
@@ -334,10 +361,11 @@ impl Store {
         bytes_max: u64,
         limit: u64,
         tag_codes: Option<&Bound<'py, PyAny>>,
+        filter: Option<&Filter>,
         reply: Option<(u8, i32, i64)>,
     ) -> PyResult<(u8, u64, u64, u64, u64, Bound<'py, PyList>)> {
         let tags = tag_codes.map(tags_of).transpose()?;
-        let request = Request { topic, queue_id, offset, count_max, bytes_max, limit, tags: tags.as_deref() };
+        let request = Request { topic, queue_id, offset, count_max, bytes_max, limit, tags: tags.as_deref(), filter };
         let got = get::get(&self.shared, &request)?;
         let head = match reply.filter(|_| got.count > 0) {
             Some((serializer, opaque, broker)) => pull::head(&got, serializer, opaque, broker).map_err(Error::Value)?,

@@ -18,7 +18,17 @@ const SETTLE_TIMEOUT: Duration = Duration::from_secs(20);
 const PROBE_PAUSE: Duration = Duration::from_millis(2);
 
 /// Ask and wait for the answer. `read` gets it when its code is 0.
-fn call<T>(stream: &mut TcpStream, frame: &[u8], read: impl FnOnce(&Reply) -> T) -> Result<T, Failure> {
+pub fn call<T>(stream: &mut TcpStream, frame: &[u8], read: impl FnOnce(&Reply) -> T) -> Result<T, Failure> {
+    call_as(stream, frame, OPAQUE_BASE, read)
+}
+
+/// The same, of a request with another opaque.
+pub fn call_as<T>(
+    stream: &mut TcpStream,
+    frame: &[u8],
+    opaque: i32,
+    read: impl FnOnce(&Reply) -> T,
+) -> Result<T, Failure> {
     stream.write_all(frame)?;
     let until = Instant::now() + CALL_TIMEOUT;
     while Instant::now() < until {
@@ -31,7 +41,7 @@ fn call<T>(stream: &mut TcpStream, frame: &[u8], read: impl FnOnce(&Reply) -> T)
         answer.resize(4 + size as usize, 0);
         stream.read_exact(&mut answer[4..])?;
         let reply = Reply::parse(&answer).map_err(Failure::Protocol)?;
-        if reply.is_response() && reply.opaque == OPAQUE_BASE {
+        if reply.is_response() && reply.opaque == opaque {
             return match reply.code {
                 0 => Ok(read(&reply)),
                 code => Err(Failure::Refused(format!("code {code}: {}", String::from_utf8_lossy(reply.remark)))),
@@ -41,7 +51,7 @@ fn call<T>(stream: &mut TcpStream, frame: &[u8], read: impl FnOnce(&Reply) -> T)
     Err(Failure::Silence(format!("no answer in {} s", CALL_TIMEOUT.as_secs())))
 }
 
-fn connect(address: SocketAddr) -> Result<TcpStream, Failure> {
+pub fn connect(address: SocketAddr) -> Result<TcpStream, Failure> {
     let stream = TcpStream::connect_timeout(&address, CALL_TIMEOUT)
         .map_err(|error| Failure::Io(format!("connection to {address}: {error}")))?;
     stream.set_nodelay(true)?;

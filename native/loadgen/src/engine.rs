@@ -37,8 +37,8 @@ pub trait Workload {
     fn request(&mut self, slot: &mut Slot, opaque: i32, out: &mut Vec<u8>);
     /// Messages in a good answer. A code that isn't 0 goes to `refused`.
     fn accepted(&mut self, slot: &mut Slot, reply: &Reply) -> Result<u64, String>;
-    /// True when the code is part of the work, such as the end of a queue, and not an error.
-    fn refused(&mut self, slot: &mut Slot, reply: &Reply) -> bool;
+    /// When the code is part of the work, such as the end of a queue, and not an error: the messages in it, if any.
+    fn refused(&mut self, slot: &mut Slot, reply: &Reply) -> Option<u64>;
     /// Sent first, and every half minute, on each connection.
     fn heartbeat(&self, connection: usize) -> Option<Frame>;
 }
@@ -316,7 +316,9 @@ impl<W: Workload> Run<'_, W> {
             self.counts.messages += messages;
             self.all_messages += messages;
             self.latency.record(now - slot.sent_ns);
-        } else if self.workload.refused(slot, &reply) {
+        } else if let Some(messages) = self.workload.refused(slot, &reply) {
+            self.counts.messages += messages;
+            self.all_messages += messages;
             self.counts.empty += 1;
         } else {
             self.errors.add(&reply);

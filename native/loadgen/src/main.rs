@@ -3,6 +3,7 @@
 mod control;
 mod engine;
 mod failure;
+mod latency;
 mod options;
 mod poller;
 mod stats;
@@ -17,7 +18,7 @@ use engine::{Errors, Outcome, Plan};
 use failure::Failure;
 use options::{Mode, Options, HELP};
 use wire::{json_escape, Serializer};
-use work::{Pulls, Sends, Topics};
+use work::{Pops, Pulls, Sends, Topics, Transactions};
 
 fn main() -> ExitCode {
     let done = match Options::parse(std::env::args().skip(1)) {
@@ -67,10 +68,15 @@ fn measure(options: &Options, now_ms: u64) -> Result<ExitCode, Failure> {
         silence: options.silence,
         server_pids: options.server_pids.clone(),
     };
-    let checks_totals = matches!(options.mode, Mode::Send | Mode::Preload) && options.topics == 1;
+    // A message that is delayed isn't in its topic yet.
+    let delayed = options.properties.iter().any(|(key, _)| key == "DELAY");
+    let checks_totals = matches!(options.mode, Mode::Send | Mode::Preload) && options.topics == 1 && !delayed;
     let before = if checks_totals { control::stored_messages(options)? } else { 0 };
     let outcome = match options.mode {
         Mode::Topic => engine::run(plan, &mut Topics::new(options))?,
+        Mode::Transact => engine::run(plan, &mut Transactions::new(options, now_ms))?,
+        Mode::Pop => engine::run(plan, &mut Pops::new(options, now_ms))?,
+        Mode::Latency => latency::run(options, now_ms)?,
         mode if mode.pulls() => engine::run(plan, &mut Pulls::new(options, now_ms))?,
         _ => engine::run(plan, &mut Sends::new(options, now_ms))?,
     };

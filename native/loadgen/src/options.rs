@@ -16,6 +16,9 @@ modes
   send           closed loop of sends
   pull           closed loop of pulls; each slot reads one queue to its end, then again
   preload        --messages sends as fast as they are accepted, then stop
+  transact       closed loop of transactions: half a message, and a commit when that is stored
+  pop            closed loop of pops, each message acknowledged by itself before the next pop; by a new group, from the start
+  latency        one message at a time, to a consumer whose pull waits: from the send to the message's arrival there
   topic          create the topic, or all --topics of them, with --queues queues each
   probe          try to send one message until it is accepted, at most --seconds
   loopback-pull  pulls against a stub in this process: the limit of loopback and generator
@@ -27,6 +30,9 @@ options (default)
   --size BYTES (128)    --batch N (0: single messages)                --code 310|10 (310)
   --serializer json|binary (binary)       --pull-max N (32)           --max-bytes N: field maxMsgBytes of pulls
   --group NAME (rockmq_loadgen)           --messages N (preload)
+  --property KEY=VALUE: more of each message, may be said several times
+  --expression TEXT, --expression-type TAG|SQL92 (TAG): filter of pulls; what is passed over counts as pulled
+  --follow true: pulls wait at the end of their queue instead of beginning again
   --seconds S (10)      --warmup S (2)    --silence S (40): give up when nothing is answered for so long
   --server-pid PID[,PID ...]: report CPU of these processes
 exit codes
@@ -38,6 +44,9 @@ pub enum Mode {
     Send,
     Pull,
     Preload,
+    Transact,
+    Pop,
+    Latency,
     Topic,
     Probe,
     LoopbackPull,
@@ -45,10 +54,13 @@ pub enum Mode {
 }
 
 impl Mode {
-    const ALL: [(&'static str, Self); 7] = [
+    const ALL: [(&'static str, Self); 10] = [
         ("send", Self::Send),
         ("pull", Self::Pull),
         ("preload", Self::Preload),
+        ("transact", Self::Transact),
+        ("pop", Self::Pop),
+        ("latency", Self::Latency),
         ("topic", Self::Topic),
         ("probe", Self::Probe),
         ("loopback-pull", Self::LoopbackPull),
@@ -84,6 +96,10 @@ pub struct Options {
     pub pull_max: usize,
     pub max_bytes: Option<usize>,
     pub group: String,
+    pub properties: Vec<(String, String)>,
+    pub expression: Option<String>,
+    pub expression_type: String,
+    pub follow: bool,
     pub messages: u64,
     pub seconds: Duration,
     pub warmup: Duration,
@@ -117,6 +133,10 @@ impl Options {
             pull_max: 32,
             max_bytes: None,
             group: "rockmq_loadgen".into(),
+            properties: Vec::new(),
+            expression: None,
+            expression_type: "TAG".into(),
+            follow: false,
             messages: 0,
             seconds: Duration::from_secs(10),
             warmup: Duration::from_secs(2),
@@ -144,6 +164,14 @@ impl Options {
             "--address" => self.address = value.parse().map_err(|_| bad())?,
             "--topic" => self.topic = value.into(),
             "--group" => self.group = value.into(),
+            "--property" => {
+                let (key, text) =
+                    value.split_once('=').filter(|(key, text)| !key.is_empty() && !text.is_empty()).ok_or_else(bad)?;
+                self.properties.push((key.into(), text.into()));
+            }
+            "--expression" => self.expression = Some(value.into()),
+            "--expression-type" => self.expression_type = value.into(),
+            "--follow" => self.follow = value.parse().map_err(|_| bad())?,
             "--queues" => self.queues = count(1024)?,
             "--topics" => self.topics = count(TOPICS_MAX)?,
             "--conns" => self.connections = count(10_000)?,

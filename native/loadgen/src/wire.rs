@@ -161,16 +161,16 @@ pub fn topic_name(name: &str, topics: usize) -> String {
     }
 }
 
-/// What a Java producer puts into every message: a 32-digit client id and the wish to wait for the flush.
-pub fn properties() -> String {
+/// What a Java producer puts into every message, a 32-digit client id and the wish to wait for the flush, and `more` of it.
+pub fn properties(more: &[(String, String)]) -> String {
     let process = std::process::id() & 0xFFFF;
     let mark = std::str::from_utf8(UNIQUE_MARK).unwrap();
-    format!("UNIQ_KEY\x017F000001{process:04X}18B4{mark}\x02WAIT\x01true\x02")
+    let more: String = more.iter().map(|(key, value)| format!("{key}\x01{value}\x02")).collect();
+    format!("UNIQ_KEY\x017F000001{process:04X}18B4{mark}\x02WAIT\x01true\x02{more}")
 }
 
 /// The body of SEND_BATCH_MESSAGE: `size magic crc flag bodyLength body propertiesLength properties`, repeated.
-pub fn batch_body(body: &[u8], count: usize) -> Vec<u8> {
-    let properties = properties();
+pub fn batch_body(body: &[u8], count: usize, properties: &str) -> Vec<u8> {
     let size = 22 + body.len() + properties.len();
     let mut out = Vec::with_capacity(size * count);
     for _ in 0..count {
@@ -195,6 +195,13 @@ pub struct Reply<'a> {
     pub max_offset: i64,
     /// `offset` of the offset queries, -1 when absent.
     pub offset: i64,
+    /// Of a send: where it went.
+    pub queue_offset: i64,
+    pub msg_id: &'a [u8],
+    /// Of a pop: what makes the handles of its messages.
+    pub pop_time: i64,
+    pub revive_queue: i64,
+    pub start_offsets: &'a [u8],
     pub body: &'a [u8],
 }
 
@@ -213,6 +220,9 @@ impl<'a> Reply<'a> {
             min_offset: -1,
             max_offset: -1,
             offset: -1,
+            queue_offset: -1,
+            pop_time: -1,
+            revive_queue: -1,
             body: &frame[HEAD_SIZE + header_size..],
             ..Reply::default()
         };
@@ -245,8 +255,13 @@ impl<'a> Reply<'a> {
         (at == header.len()).then_some(())
     }
 
-    fn field(&mut self, key: &[u8], value: &[u8]) {
+    fn field(&mut self, key: &[u8], value: &'a [u8]) {
         let slot = match key {
+            b"msgId" => return self.msg_id = value,
+            b"startOffsetInfo" => return self.start_offsets = value,
+            b"queueOffset" => &mut self.queue_offset,
+            b"popTime" => &mut self.pop_time,
+            b"reviveQid" => &mut self.revive_queue,
             b"nextBeginOffset" => &mut self.next_begin_offset,
             b"minOffset" => &mut self.min_offset,
             b"maxOffset" => &mut self.max_offset,
@@ -343,7 +358,14 @@ pub fn be32(bytes: &[u8], at: usize) -> Option<i32> {
 
 /// Count stored messages back to back by walking their sizes; every record must be whole and have the right magic.
 pub fn count_records(body: &[u8]) -> Result<u64, String> {
-    let (mut at, mut count) = (0usize, 0);
+    let mut count = 0;
+    each_record(body, |_| count += 1)?;
+    Ok(count)
+}
+
+/// Call `each` with every stored message of a body, as `count_records` counts them.
+pub fn each_record(body: &[u8], mut each: impl FnMut(&[u8])) -> Result<(), String> {
+    let mut at = 0usize;
     while at < body.len() {
         let size = be32(body, at).ok_or("record cut in its size")?;
         let magic = be32(body, at + 4).ok_or("record cut in its magic")?;
@@ -353,10 +375,10 @@ pub fn count_records(body: &[u8]) -> Result<u64, String> {
         if size < 8 || size as usize > body.len() - at {
             return Err(format!("record of {size} bytes at byte {at} of {}", body.len()));
         }
+        each(&body[at..at + size as usize]);
         at += size as usize;
-        count += 1;
     }
-    Ok(count)
+    Ok(())
 }
 
 /// Stored messages with nothing in them but size and magic, for the loopback stub.
@@ -388,8 +410,9 @@ mod tests {
     #[test]
     fn a_template_is_patched_in_place() {
         for serializer in [Serializer::Json, Serializer::Binary] {
-            let fields = [("b", Cow::from(topic_name("Orders", 1000))), ("i", properties().into())];
-            let template = Template::new(Frame::request(serializer, 310, OPAQUE_BASE, &fields, &batch_body(b"x", 2)));
+            let fields = [("b", Cow::from(topic_name("Orders", 1000))), ("i", properties(&[]).into())];
+            let batch = batch_body(b"x", 2, &properties(&[]));
+            let template = Template::new(Frame::request(serializer, 310, OPAQUE_BASE, &fields, &batch));
             assert_eq!(template.unique_at.len(), 3);
             let (mut out, mut unique) = (Vec::new(), 0xAB);
             template.append_to(&mut out, OPAQUE_BASE + 1_234_567, 42, &mut unique);

@@ -1,11 +1,13 @@
 //! What is sent: messages one by one or in batches, and pulls that follow their offsets.
 
 use std::borrow::Cow;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::engine::{Slot, Workload, HOUSEKEEPING_OPAQUE};
 use crate::options::Options;
 use crate::wire::{
-    batch_body, count_records, json_escape, properties, topic_name, Frame, Reply, Serializer, Template, OPAQUE_BASE,
+    batch_body, be32, count_records, each_record, json_escape, properties, topic_name, Frame, Reply, Serializer,
+    Template, OPAQUE_BASE,
 };
 
 /// From a topic to the next one: a prime, so that all come about, and neighbours in time aren't neighbours in memory.
@@ -16,11 +18,21 @@ const SEND_MESSAGE_V2: i32 = 310;
 const SEND_BATCH_MESSAGE: i32 = 320;
 const PULL_MESSAGE: i32 = 11;
 const HEART_BEAT: i32 = 34;
+const END_TRANSACTION: i32 = 37;
+const POP_MESSAGE: i32 = 200_050;
+const ACK_MESSAGE: i32 = 200_051;
 const PULL_NOT_FOUND: i32 = 19;
 const PULL_RETRY_IMMEDIATELY: i32 = 20;
 const PULL_OFFSET_MOVED: i32 = 21;
+const POLLING_FULL: i32 = 209;
+const POLLING_TIMEOUT: i32 = 210;
 /// May wait for messages; the subscription is the one of the heartbeat.
 const PULL_SYS_FLAG: &str = "2";
+/// As that, with the subscription in the pull.
+const FILTERED_PULL_SYS_FLAG: &str = "6";
+const ONEWAY: i32 = 2;
+const COMMIT: &str = "8";
+const PRODUCER_GROUP: &str = "rockmq_loadgen";
 
 /// Sends, round robin over the topics and then over the queues, across all connections.
 pub struct Sends {
@@ -42,7 +54,7 @@ impl Sends {
 
 fn send_frame(options: &Options, queue: usize, now_ms: u64) -> Frame {
     let values = [
-        ("a", "producerGroup", Cow::from("rockmq_loadgen")),
+        ("a", "producerGroup", Cow::from(PRODUCER_GROUP)),
         ("b", "topic", topic_name(&options.topic, options.topics).into()),
         ("c", "defaultTopic", "TBW102".into()),
         ("d", "defaultTopicQueueNums", options.queues.to_string().into()),
@@ -50,7 +62,7 @@ fn send_frame(options: &Options, queue: usize, now_ms: u64) -> Frame {
         ("f", "sysFlag", "0".into()),
         ("g", "bornTimestamp", now_ms.to_string().into()),
         ("h", "flag", "0".into()),
-        ("i", "properties", properties().into()),
+        ("i", "properties", properties(&options.properties).into()),
         ("j", "reconsumeTimes", "0".into()),
         ("k", "unitMode", "false".into()),
         ("m", "batch", (options.batch > 0).to_string().into()),
@@ -58,7 +70,7 @@ fn send_frame(options: &Options, queue: usize, now_ms: u64) -> Frame {
     let body = body(options.size);
     let (code, body) = match options.batch {
         0 => (options.code, body),
-        count => (SEND_BATCH_MESSAGE, batch_body(&body, count)),
+        count => (SEND_BATCH_MESSAGE, batch_body(&body, count, &properties(&options.properties))),
     };
     let long = code == SEND_MESSAGE;
     let fields: Vec<_> = values.map(|(short, name, value)| (if long { name } else { short }, value)).into();
@@ -96,8 +108,152 @@ impl Workload for Sends {
         Ok(self.messages)
     }
 
-    fn refused(&mut self, _: &mut Slot, _: &Reply) -> bool {
-        false
+    fn refused(&mut self, _: &mut Slot, _: &Reply) -> Option<u64> {
+        None
+    }
+
+    fn heartbeat(&self, _: usize) -> Option<Frame> {
+        None
+    }
+}
+
+/// Transactions: each slot sends half a message, and commits it with the next request.
+pub struct Transactions {
+    sends: Sends,
+    serializer: Serializer,
+    /// By slot: queue offset and position of the half message to commit.
+    stored: Vec<Option<(i64, i64)>>,
+}
+
+impl Transactions {
+    pub fn new(options: &Options, now_ms: u64) -> Self {
+        let mut options = options.clone();
+        options.properties.push(("TRAN_MSG".into(), "true".into()));
+        options.properties.push(("PGROUP".into(), PRODUCER_GROUP.into()));
+        let slots = options.connections * options.window;
+        Self { sends: Sends::new(&options, now_ms), serializer: options.serializer, stored: vec![None; slots] }
+    }
+}
+
+impl Workload for Transactions {
+    fn request(&mut self, slot: &mut Slot, opaque: i32, out: &mut Vec<u8>) {
+        if let Some((queue_offset, position)) = self.stored[slot.index].take() {
+            let fields = [
+                ("commitLogOffset", Cow::from(position.to_string())),
+                ("commitOrRollback", COMMIT.into()),
+                ("fromTransactionCheck", "false".into()),
+                ("msgId", "".into()),
+                ("producerGroup", PRODUCER_GROUP.into()),
+                ("tranStateTableOffset", queue_offset.to_string().into()),
+                ("transactionId", "".into()),
+            ];
+            let commit = Frame::new(self.serializer, END_TRANSACTION, ONEWAY, HOUSEKEEPING_OPAQUE, &fields, b"");
+            out.extend_from_slice(&commit.bytes);
+        }
+        self.sends.request(slot, opaque, out);
+    }
+
+    fn accepted(&mut self, slot: &mut Slot, reply: &Reply) -> Result<u64, String> {
+        // The message's id ends with its position.
+        let digits =
+            reply.msg_id.len().checked_sub(16).and_then(|start| std::str::from_utf8(&reply.msg_id[start..]).ok());
+        let position = digits.and_then(|digits| i64::from_str_radix(digits, 16).ok());
+        self.stored[slot.index] = Some((reply.queue_offset, position.ok_or("a send without a message id")?));
+        Ok(1)
+    }
+
+    fn refused(&mut self, _: &mut Slot, _: &Reply) -> Option<u64> {
+        None
+    }
+
+    fn heartbeat(&self, _: usize) -> Option<Frame> {
+        None
+    }
+}
+
+/// A message that isn't acknowledged yet: its handle, its queue and its offset there.
+type Unacknowledged = (String, i32, i64);
+
+/// Pops, each followed by an acknowledgement for each of its messages.
+pub struct Pops {
+    group: String,
+    topic: String,
+    queues: usize,
+    count_max: String,
+    /// By slot: what is to be acknowledged, and whether the request in flight is a pop.
+    popped: Vec<(Vec<Unacknowledged>, bool)>,
+}
+
+impl Pops {
+    pub fn new(options: &Options, now_ms: u64) -> Self {
+        let slots = options.connections * options.window;
+        Self {
+            group: format!("{}_{now_ms}", options.group),
+            topic: options.topic.clone(),
+            queues: options.queues,
+            count_max: options.pull_max.to_string(),
+            popped: vec![(Vec::new(), false); slots],
+        }
+    }
+}
+
+impl Workload for Pops {
+    fn request(&mut self, slot: &mut Slot, opaque: i32, out: &mut Vec<u8>) {
+        let (waiting, pops) = &mut self.popped[slot.index];
+        let next = waiting.pop();
+        *pops = next.is_none();
+        let (code, fields) = match next {
+            Some((handle, queue, offset)) => {
+                let fields = vec![
+                    ("consumerGroup", Cow::from(self.group.as_str())),
+                    ("extraInfo", handle.into()),
+                    ("offset", offset.to_string().into()),
+                    ("queueId", queue.to_string().into()),
+                    ("topic", self.topic.as_str().into()),
+                ];
+                (ACK_MESSAGE, fields)
+            }
+            None => {
+                let now_ms = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
+                let fields = vec![
+                    ("bornTime", Cow::from(now_ms.to_string())),
+                    ("consumerGroup", self.group.as_str().into()),
+                    ("exp", "*".into()),
+                    ("expType", "TAG".into()),
+                    ("initMode", "0".into()),
+                    ("invisibleTime", "60000".into()),
+                    ("maxMsgNums", self.count_max.as_str().into()),
+                    ("order", "false".into()),
+                    ("pollTime", "15000".into()),
+                    ("queueId", (slot.index % self.queues).to_string().into()),
+                    ("topic", self.topic.as_str().into()),
+                ];
+                (POP_MESSAGE, fields)
+            }
+        };
+        // The binary header has no room for such codes.
+        out.extend_from_slice(&Frame::request(Serializer::Json, code, opaque, &fields, b"").bytes);
+    }
+
+    fn accepted(&mut self, slot: &mut Slot, reply: &Reply) -> Result<u64, String> {
+        let (waiting, pops) = &mut self.popped[slot.index];
+        if !*pops {
+            return Ok(1);
+        }
+        let start = reply.start_offsets.rsplit(|byte| *byte == b' ').next().unwrap_or_default();
+        let start = String::from_utf8_lossy(start);
+        let (pop_time, revive_queue) = (reply.pop_time, reply.revive_queue);
+        each_record(reply.body, |record| {
+            let queue = be32(record, 12).unwrap_or(-1);
+            let offset = record.get(20..28).map_or(-1, |bytes| i64::from_be_bytes(bytes.try_into().unwrap()));
+            let handle = format!("{start} {pop_time} 60000 {revive_queue} 0 broker {queue} {offset}");
+            waiting.push((handle, queue, offset));
+        })?;
+        Ok(0)
+    }
+
+    fn refused(&mut self, _: &mut Slot, reply: &Reply) -> Option<u64> {
+        matches!(reply.code, POLLING_FULL | POLLING_TIMEOUT | PULL_NOT_FOUND).then_some(0)
     }
 
     fn heartbeat(&self, _: usize) -> Option<Frame> {
@@ -139,8 +295,8 @@ impl Workload for Topics {
         Ok(1)
     }
 
-    fn refused(&mut self, _: &mut Slot, _: &Reply) -> bool {
-        false
+    fn refused(&mut self, _: &mut Slot, _: &Reply) -> Option<u64> {
+        None
     }
 
     fn heartbeat(&self, _: usize) -> Option<Frame> {
@@ -156,6 +312,9 @@ pub struct Pulls {
     queues: usize,
     count_max: String,
     bytes_max: Option<String>,
+    expression: Option<String>,
+    expression_type: String,
+    follow: bool,
     sub_version: String,
 }
 
@@ -168,8 +327,18 @@ impl Pulls {
             queues: options.queues,
             count_max: options.pull_max.to_string(),
             bytes_max: options.max_bytes.map(|bytes| bytes.to_string()),
+            expression: options.expression.clone(),
+            expression_type: options.expression_type.clone(),
+            follow: options.follow,
             sub_version: now_ms.to_string(),
         }
+    }
+}
+
+impl Pulls {
+    fn go_on(&self, slot: &mut Slot, reply: &Reply) {
+        let begins_again = reply.next_begin_offset >= reply.max_offset && !self.follow;
+        slot.offset = if begins_again { reply.min_offset } else { reply.next_begin_offset };
     }
 }
 
@@ -178,15 +347,21 @@ impl Workload for Pulls {
         let mut fields = vec![
             ("commitOffset", Cow::from("0")),
             ("consumerGroup", self.group.as_str().into()),
-            ("expressionType", "TAG".into()),
+            ("expressionType", self.expression_type.as_str().into()),
             ("maxMsgNums", self.count_max.as_str().into()),
             ("queueId", (slot.index % self.queues).to_string().into()),
             ("queueOffset", slot.offset.to_string().into()),
             ("subVersion", self.sub_version.as_str().into()),
             ("suspendTimeoutMillis", "15000".into()),
-            ("sysFlag", PULL_SYS_FLAG.into()),
             ("topic", self.topic.as_str().into()),
         ];
+        match &self.expression {
+            Some(expression) => {
+                fields.push(("subscription", expression.as_str().into()));
+                fields.push(("sysFlag", FILTERED_PULL_SYS_FLAG.into()));
+            }
+            None => fields.push(("sysFlag", PULL_SYS_FLAG.into())),
+        }
         if let Some(bytes_max) = &self.bytes_max {
             fields.push(("maxMsgBytes", bytes_max.as_str().into()));
         }
@@ -194,23 +369,29 @@ impl Workload for Pulls {
     }
 
     fn accepted(&mut self, slot: &mut Slot, reply: &Reply) -> Result<u64, String> {
-        let count = count_records(reply.body)?;
-        if reply.next_begin_offset - slot.offset != count as i64 {
+        let count = count_records(reply.body)? as i64;
+        let passed = reply.next_begin_offset - slot.offset;
+        if passed < count || (passed > count && self.expression.is_none()) {
             let next = reply.next_begin_offset;
             return Err(format!("{count} messages from offset {}, but nextBeginOffset {next}", slot.offset));
         }
-        let at_end = reply.next_begin_offset >= reply.max_offset;
-        slot.offset = if at_end { reply.min_offset } else { reply.next_begin_offset };
-        Ok(count)
+        self.go_on(slot, reply);
+        Ok(passed as u64)
     }
 
-    fn refused(&mut self, slot: &mut Slot, reply: &Reply) -> bool {
+    fn refused(&mut self, slot: &mut Slot, reply: &Reply) -> Option<u64> {
         match reply.code {
+            PULL_NOT_FOUND if self.follow => {}
             PULL_NOT_FOUND => slot.offset = reply.min_offset.max(0),
-            PULL_OFFSET_MOVED | PULL_RETRY_IMMEDIATELY => slot.offset = reply.next_begin_offset.max(0),
-            _ => return false,
+            PULL_OFFSET_MOVED => slot.offset = reply.next_begin_offset.max(0),
+            PULL_RETRY_IMMEDIATELY => {
+                let passed = (reply.next_begin_offset - slot.offset).max(0);
+                self.go_on(slot, reply);
+                return Some(passed as u64);
+            }
+            _ => return None,
         }
-        true
+        Some(0)
     }
 
     fn heartbeat(&self, connection: usize) -> Option<Frame> {

@@ -3,8 +3,11 @@
 from itertools import islice
 
 from rockmq.base.errors import ConfigError
+from rockmq.broker import quotas
+from rockmq.broker.delays import Delays
 from rockmq.broker.long_polling import LongPolling
 from rockmq.broker.offsets import ConsumerOffsets
+from rockmq.broker.pop import Pops
 from rockmq.broker.runtime_info import RuntimeInfo
 from rockmq.broker.topics import QUEUES_MAX, TopicTable
 from rockmq.config.broker import BrokerOptions
@@ -17,6 +20,7 @@ from rockmq.protocol.headers.admin import (
     AllTopicConfigResponse,
     CreateTopic,
     DeleteTopic,
+    GetAllDelayOffset,
     GetAllTopicConfig,
     GetBrokerRuntimeInfo,
     GetConsumeStats,
@@ -30,13 +34,15 @@ from rockmq.store.message_store import MessageStore
 PAGE_MAX = 2000
 """Topics in one answer to a client that asks for pages (splitMetadataSize); older ones get all, if a frame holds them."""
 
+QUOTA_END = 10**9
 _ATTRIBUTES: dict[str, frozenset[str] | None] = {
     "message.type": frozenset({"UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED"}),
     "queue.type": frozenset({"SimpleCQ", "BatchCQ"}),
     "cleanup.policy": frozenset({"DELETE"}),
     "reserve.time": None,
+    quotas.ATTRIBUTE: None,
 }
-"""Attributes a topic may have, with the values that are built (TopicAttributes.java)."""
+"""Attributes a topic may have, with the values that are built (TopicAttributes.java), and our own."""
 
 
 class AdminHandlers:
@@ -47,14 +53,18 @@ class AdminHandlers:
         offsets: ConsumerOffsets,
         store: MessageStore,
         long_polling: LongPolling,
+        pops: Pops,
         runtime: RuntimeInfo,
+        delays: Delays,
     ) -> None:
         self._options = options
         self._topics = topic_table
         self._offsets = offsets
         self._store = store
         self._long_polling = long_polling
+        self._pops = pops
         self._runtime = runtime
+        self._delays = delays
 
     async def create_topic(self, header: CreateTopic, request: Command, connection: Connection) -> Answer:
         fault = topics.topic_fault(header.topic)
@@ -95,6 +105,9 @@ class AdminHandlers:
         return codec.reply(request)
 
     async def delete_topic(self, header: DeleteTopic, request: Command, connection: Connection) -> Answer:
+        fault = topics.topic_fault(header.topic)
+        if fault is not None and self._topics.get(header.topic) is None:
+            raise Refusal(ResponseCode.INVALID_PARAMETER, fault)
         if topics.is_system(header.topic):
             remark = f"the topic {header.topic} belongs to the system and can't be deleted"
             raise Refusal(ResponseCode.INVALID_PARAMETER, remark)
@@ -102,6 +115,7 @@ class AdminHandlers:
         # The queues go with what watches them: if the topic is made anew, nothing would wake whoever waits for this one.
         self._long_polling.answer_topic(header.topic)
         self._offsets.delete_topic(header.topic)
+        self._pops.forget_topic(header.topic)
         await self._store.delete_queues(header.topic)
         if saved is not None:
             await saved
@@ -153,6 +167,9 @@ class AdminHandlers:
                 }
         return codec.reply(request, body=b'{"consumeTps":0,"offsetTable":' + json.object_map(table) + b"}")
 
+    def all_delay_offsets(self, header: GetAllDelayOffset, request: Command, connection: Connection) -> Command:
+        return codec.reply(request, body=b"".join(self._delays.pieces()))
+
     def runtime_info(self, header: GetBrokerRuntimeInfo, request: Command, connection: Connection) -> Command:
         return codec.reply(request, body=json.encode(KVTable(table=self._runtime.table())))
 
@@ -178,6 +195,9 @@ def _changed_attributes(held: dict[str, str], changes: str) -> dict[str, str]:
         values = _ATTRIBUTES[key]
         if values is not None and value not in values:
             remark = f"{key}={value} is not built; values are {', '.join(sorted(values))}"
+            raise Refusal(ResponseCode.INVALID_PARAMETER, remark)
+        if key == quotas.ATTRIBUTE and not (value.isascii() and value.isdigit() and 0 < int(value) < QUOTA_END):
+            remark = f"{key}={value[:40]}: expected messages a second, 1 to {QUOTA_END - 1}"
             raise Refusal(ResponseCode.INVALID_PARAMETER, remark)
         attributes[key] = value
     return attributes

@@ -1,10 +1,12 @@
 """Heartbeats, members of groups, locks (ClientManageProcessor.java, ConsumerManageProcessor.java; protocol spec, 4.4)."""
 
+from rockmq.base.errors import FilterError
 from rockmq.broker.clients import ClientTables, ConsumerGroup
+from rockmq.broker.consumer_filters import ConsumerFilters, no_filtering
 from rockmq.broker.groups import GroupTable
 from rockmq.broker.queue_locks import QueueLocks
 from rockmq.broker.topics import TopicTable
-from rockmq.filter import tags
+from rockmq.filter import is_tag
 from rockmq.protocol import codec, json, topics
 from rockmq.protocol.bodies.client import (
     CheckClientBody,
@@ -42,8 +44,17 @@ def notify_members(group: ConsumerGroup) -> None:
 
 
 class ClientHandlers:
-    def __init__(self, clients: ClientTables, topic_table: TopicTable, groups: GroupTable, locks: QueueLocks) -> None:
+    def __init__(
+        self,
+        clients: ClientTables,
+        filters: ConsumerFilters | None,
+        topic_table: TopicTable,
+        groups: GroupTable,
+        locks: QueueLocks,
+    ) -> None:
+        """Without `filters` nobody filters but by tags (`enablePropertyFilter`)."""
         self._clients = clients
+        self._filters = filters
         self._topics = topic_table
         self._groups = groups
         self._locks = locks
@@ -62,6 +73,8 @@ class ClientHandlers:
                 raise Refusal(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
             if group.retry_queue_nums > 0:
                 self._topics.ensure_retry(consumer.group_name, group.retry_queue_nums)
+            if self._filters is not None and not data.without_sub:
+                self._filters.register(consumer.group_name, consumer.subscription_data_set)
             differs |= self._clients.beat_consumer(
                 consumer,
                 data.client_id,
@@ -91,11 +104,13 @@ class ClientHandlers:
 
     def check_config(self, header: CheckClientConfig, request: Command, connection: Connection) -> Command:
         checked = json.decode(request.body, CheckClientBody, "client check").subscription_data
-        if checked.expression_type not in (None, "", tags.TAG):
-            raise Refusal(
-                ResponseCode.SYSTEM_ERROR,
-                f"The broker does not support consumer to filter message by {checked.expression_type}: not built yet",
-            )
+        if not is_tag(checked.expression_type):
+            if self._filters is None:
+                raise Refusal(ResponseCode.SYSTEM_ERROR, no_filtering(checked.expression_type))
+            try:
+                self._filters.compiled(checked.expression_type, checked.sub_string)
+            except FilterError as error:
+                raise Refusal(ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(error)) from None
         return codec.reply(request)
 
     def lock(self, header: LockBatch, request: Command, connection: Connection) -> Command:

@@ -5,25 +5,30 @@ yet: the pull is parked, and tried again when something arrives or its time is o
 """
 
 import msgspec
+from msgspec import structs
 
 from rockmq.base.clock import Clock
+from rockmq.base.errors import FilterError
 from rockmq.broker.clients import ClientTables
+from rockmq.broker.consumer_filters import ConsumerFilters, no_filtering
 from rockmq.broker.durability import DurabilityGate
 from rockmq.broker.groups import GroupConfig, GroupTable
 from rockmq.broker.long_polling import LongPolling, Parked
 from rockmq.broker.offsets import ConsumerOffsets
+from rockmq.broker.python_filters import MESSAGES_MAX, PythonFilter
 from rockmq.broker.stats import Rate
 from rockmq.broker.topics import TopicTable
 from rockmq.config.broker import BrokerOptions
-from rockmq.filter import tags
+from rockmq.filter import is_tag, tags
 from rockmq.protocol import codec
+from rockmq.protocol.bodies.common import SubscriptionData
 from rockmq.protocol.codec import Command
 from rockmq.protocol.codes import ResponseCode
 from rockmq.protocol.flags import Permission, PullFlag
 from rockmq.protocol.headers.pull import Pull, PullResponse
 from rockmq.remoting.connection import Connection
 from rockmq.remoting.dispatch import Answer, Refusal, refused
-from rockmq.store import GetResult, GetStatus
+from rockmq.store import Filter, GetResult, GetStatus
 from rockmq.store.message_store import MessageStore
 
 COUNT_MAX = 32
@@ -57,6 +62,7 @@ class _Wanted(msgspec.Struct):
 
     header: Pull
     tag_codes: tuple[int, ...] | None
+    filter: Filter | PythonFilter | None
     count_max: int
     bytes_max: int
     offset: int
@@ -72,6 +78,7 @@ class PullHandler:
         topics: TopicTable,
         groups: GroupTable,
         clients: ClientTables,
+        filters: ConsumerFilters | None,
         offsets: ConsumerOffsets,
         store: MessageStore,
         gate: DurabilityGate,
@@ -84,6 +91,7 @@ class PullHandler:
         self._topics = topics
         self._groups = groups
         self._clients = clients
+        self._filters = filters
         self._offsets = offsets
         self._store = store
         self._gate = gate
@@ -92,6 +100,9 @@ class PullHandler:
 
     def __call__(self, header: Pull, request: Command, connection: Connection) -> Answer:
         wanted = self._check(header)
+        moved = self._moved(wanted, request)
+        if moved is not None:
+            return moved
         if header.sys_flag & PullFlag.COMMIT_OFFSET:
             self._offsets.commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
         result = self._get(wanted, request)
@@ -102,6 +113,16 @@ class PullHandler:
         if may_wait and self._park(wanted, request, connection):
             return None
         return _not_found(wanted, request, result, code)
+
+    def _moved(self, wanted: _Wanted, request: Command) -> Command | None:
+        """The answer to a pull whose group is to go on elsewhere; None for all others."""
+        header = wanted.header
+        offset = self._offsets.take_reset(header.consumer_group, header.topic, header.queue_id)
+        if offset is None:
+            return None
+        low, high = self._store.bounds(header.topic, header.queue_id)
+        told = PullResponse(suggest_which_broker_id=MASTER_ID, next_begin_offset=offset, min_offset=low, max_offset=high)
+        return codec.reply(request, ResponseCode.PULL_OFFSET_MOVED, GetStatus.OFFSET_RESET.name, told)
 
     def _check(self, header: Pull) -> _Wanted:
         if not self._readable:
@@ -128,20 +149,59 @@ class PullHandler:
         limits = self._limits
         count = header.max_msg_nums if header.max_msg_nums > 0 else COUNT_MAX
         size = header.max_msg_bytes if header.max_msg_bytes and header.max_msg_bytes > 0 else None
+        tag_codes, filter = self._selection(header, group)
         return _Wanted(
             header,
-            self._tag_codes(header, group),
+            tag_codes,
+            filter,
             min(count, limits.max_transfer_count_on_message_in_memory),
             min(size or limits.max_transfer_bytes_on_message_in_memory, BYTES_MAX),
             header.queue_offset,
         )
 
-    def _tag_codes(self, header: Pull, group: GroupConfig) -> tuple[int, ...] | None:
+    def _selection(self, header: Pull, group: GroupConfig) -> tuple[tuple[int, ...] | None, Filter | PythonFilter | None]:
+        """Codes of the tags that are wanted, or the filter; None where anything is."""
         if header.sys_flag & PullFlag.SUBSCRIPTION:
-            if header.expression_type not in (None, "", tags.TAG):
-                remark = f"filters of type {header.expression_type} are not built yet; use tags"
-                raise _refused(ResponseCode.SYSTEM_ERROR, remark)
-            return tags.codes(header.subscription or "*")
+            try:
+                if is_tag(header.expression_type):
+                    return tags.codes(header.subscription or tags.ALL), None
+                filters = self._enabled(header.expression_type)
+                return None, filters.compiled(header.expression_type, header.subscription)
+            except FilterError as error:
+                remark = f"parse the consumer's subscription failed: {error}"
+                raise _refused(ResponseCode.SUBSCRIPTION_PARSE_FAILED, remark) from None
+        subscription = self._subscription(header, group)
+        if not is_tag(subscription.expression_type):
+            return None, self._registered(header, subscription)
+        if subscription.sub_string in ("", tags.ALL):
+            return None, None
+        if len(subscription.code_set) > tags.CODES_MAX:
+            remark = f"the subscription has {len(subscription.code_set)} tags; the bound is {tags.CODES_MAX}"
+            raise _refused(ResponseCode.SUBSCRIPTION_PARSE_FAILED, remark)
+        return tuple(subscription.code_set) or None, None
+
+    def _enabled(self, kind: str | None) -> ConsumerFilters:
+        if self._filters is None:
+            raise _refused(ResponseCode.SYSTEM_ERROR, no_filtering(kind))
+        return self._filters
+
+    def _registered(self, header: Pull, subscription: SubscriptionData) -> Filter | PythonFilter | None:
+        """The filter that the group's heartbeats have brought."""
+        filters = self._enabled(subscription.expression_type)
+        data = filters.find(header.consumer_group, header.topic)
+        try:
+            if data is not None:
+                if data.client_version < header.sub_version:
+                    remark = f"the consumer's consumer filter data not latest: {data.client_version} < {header.sub_version}"
+                    raise _refused(ResponseCode.FILTER_DATA_NOT_LATEST, remark)
+                return filters.filter(data)
+            filters.compiled(subscription.expression_type, subscription.sub_string)
+            reason = "it isn't taken yet, or there are too many"
+        except FilterError as error:
+            reason = str(error)
+        raise _refused(ResponseCode.FILTER_DATA_NOT_EXIST, f"the broker's consumer filter data is not exist: {reason}")
+
+    def _subscription(self, header: Pull, group: GroupConfig) -> SubscriptionData:
         members = self._clients.consumers.get(header.consumer_group)
         if members is None:
             remark = f"the consumer's group info not exist: {header.consumer_group} has sent no heartbeat yet"
@@ -156,12 +216,12 @@ class PullHandler:
         if subscription.sub_version < header.sub_version:
             remark = f"the consumer's subscription not latest: {subscription.sub_version} < {header.sub_version}"
             raise _refused(ResponseCode.SUBSCRIPTION_NOT_LATEST, remark)
-        if subscription.sub_string in ("", "*"):
-            return None
-        return tuple(subscription.code_set) or None
+        return subscription
 
     def _get(self, wanted: _Wanted, request: Command) -> GetResult:
         header = wanted.header
+        if isinstance(wanted.filter, PythonFilter):
+            return self._select(wanted.filter, wanted, request)
         return self._store.get(
             header.topic,
             header.queue_id,
@@ -169,8 +229,21 @@ class PullHandler:
             wanted.count_max,
             wanted.bytes_max,
             wanted.tag_codes,
+            wanted.filter,
             (request.serializer, request.opaque, MASTER_ID),
         )
+
+    def _select(self, filter: PythonFilter, wanted: _Wanted, request: Command) -> GetResult:
+        """What a function wants of the next messages."""
+        header, count_max = wanted.header, min(wanted.count_max, MESSAGES_MAX)
+        found = self._store.get(header.topic, header.queue_id, wanted.offset, count_max, wanted.bytes_max, None)
+        if not found.messages:
+            return found
+        records = filter.select(b"".join(map(bytes, found.buffers)))
+        if not records:
+            return structs.replace(found, status=GetStatus.NO_MATCHED_MESSAGE.value, messages=0, buffers=[])
+        answer = codec.reply(request, ResponseCode.SUCCESS, "FOUND", _where(found), b"".join(records))
+        return structs.replace(found, messages=len(records), buffers=[answer.encode()])
 
     def _found(self, result: GetResult) -> Answer:
         self._got.total += result.messages
@@ -185,6 +258,10 @@ class PullHandler:
         def attempt(last: bool) -> bool:
             if self._topics.get(header.topic) is None:
                 connection.answer(request, refused(request, _no_topic(header.topic)))
+                return True
+            moved = self._moved(wanted, request)
+            if moved is not None:
+                connection.answer(request, moved)
                 return True
             result = self._get(wanted, request)
             if result.messages:
@@ -202,7 +279,7 @@ class PullHandler:
 
         wait = min(wait_ms / 1000, SUSPEND_SECONDS_MAX)
         parked = Parked(self._clock.monotonic() + wait, attempt, lambda: connection.lost)
-        if not self._long_polling.park(header.topic, header.queue_id, parked):
+        if not self._long_polling.park([(header.topic, header.queue_id)], parked):
             return False
         self._await_what_is_not_durable(wanted)
         return True
@@ -221,13 +298,16 @@ def _response_code(result: GetResult, offset: int) -> ResponseCode:
 
 
 def _not_found(wanted: _Wanted, request: Command, result: GetResult, code: ResponseCode) -> Command:
-    header = PullResponse(
+    return codec.reply(request, code, _NAMES[result.status], _where(result))
+
+
+def _where(result: GetResult) -> PullResponse:
+    return PullResponse(
         suggest_which_broker_id=MASTER_ID,
         next_begin_offset=0 if result.status in _EMPTY else result.next_offset,
         min_offset=result.min_offset,
         max_offset=result.max_offset,
     )
-    return codec.reply(request, code, _NAMES[result.status], header)
 
 
 def _no_topic(topic: str) -> Refusal:

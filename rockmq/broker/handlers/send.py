@@ -10,28 +10,24 @@ from collections.abc import Awaitable
 from rockmq.base.errors import ProtocolError
 from rockmq.broker.drafts import Draft, DraftWriter
 from rockmq.broker.durability import TIMEOUT_REMARK, DurabilityGate
-from rockmq.broker.groups import GroupTable
+from rockmq.broker.groups import GroupConfig, GroupTable
+from rockmq.broker.queue_locks import QueueLocks
+from rockmq.broker.quotas import Quotas
 from rockmq.broker.replies import after
 from rockmq.broker.topics import TopicTable
+from rockmq.broker.transactions import Transactions
 from rockmq.config.broker import BrokerOptions
 from rockmq.protocol import codec, ids, properties, topics
 from rockmq.protocol.bodies.common import TopicConfig
 from rockmq.protocol.codec import Command
 from rockmq.protocol.codes import ResponseCode
-from rockmq.protocol.flags import MessageFlag, Permission
+from rockmq.protocol.flags import MessageFlag, Permission, TransactionState
+from rockmq.protocol.headers.recall import RecallHandle
 from rockmq.protocol.headers.send import SendMessage, SendResponse
 from rockmq.protocol.message import decode_batch
 from rockmq.remoting.connection import Connection
 from rockmq.remoting.dispatch import Answer, Refusal
 from rockmq.store.message_store import MessageStore, Put
-
-_NOT_BUILT = {
-    properties.DELAY: "delayed messages",
-    properties.TIMER_DELAY_SEC: "timer messages",
-    properties.TIMER_DELAY_MS: "timer messages",
-    properties.TIMER_DELIVER_MS: "timer messages",
-}
-
 
 INNER_MAX = 32_767
 """Messages of an inner batch: a unit of a batch queue counts them in 16 bits."""
@@ -50,12 +46,18 @@ class SendHandler:
         store: MessageStore,
         gate: DurabilityGate,
         writer: DraftWriter,
+        quotas: Quotas,
+        locks: QueueLocks,
+        transactions: Transactions,
     ) -> None:
         self._options = options
         self._topics = topic_table
         self._groups = groups
+        self._locks = locks
         self._store = store
         self._writer = writer
+        self._quotas = quotas
+        self._transactions = transactions
         self._gate = gate
         self._unique_ids = ids.UniqueIds(store.store_host[:-4])
         self._extra = {
@@ -72,35 +74,56 @@ class SendHandler:
         refusal = self._store.refusal
         if refusal is not None:
             raise Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, refusal)
+        over = self._quotas.refusal(header.topic)
+        if over is not None:
+            raise Refusal(ResponseCode.FLOW_CONTROL, over)
         if not self._options.topics.broker_permission & Permission.WRITE:
             raise Refusal(ResponseCode.NO_PERMISSION, f"the broker {self._options.identity.broker_name} is not writable")
+        dead_letters = self._dead_letters(header)
         config = self._topics.get(header.topic)
-        if config is None or self._topics.is_new(header.topic):
-            return self._create_then_send(header, request, connection)
-        return self._send(config, header, request, connection)
+        needed = [header.topic] if dead_letters is None else [header.topic, dead_letters.topic_name]
+        if config is None or not all(map(self._topics.is_saved, needed)):
+            return self._create_then_send(header, request, connection, dead_letters)
+        return self._send(config, header, request, connection, dead_letters)
 
-    async def _create_then_send(self, header: SendMessage, request: Command, connection: Connection) -> Answer:
-        saved = self._topics.put(self._topics.get(header.topic) or self._missing_topic(header))
-        if saved is not None:
-            await saved
+    def _dead_letters(self, header: SendMessage) -> TopicConfig | None:
+        """Where a message for a retry topic goes that isn't to be tried again (SendMessageProcessor.handleRetryAndDLQ), else
+        None. Raises Refusal when there is no such group."""
+        if not topics.is_retry(header.topic) or header.batch:
+            return None
+        group = self._retrying_group(header.topic)
+        most = group.retry_max_times if header.max_reconsume_times is None else header.max_reconsume_times
+        # Who consumes in order has tried it as often as it may.
+        if (header.reconsume_times or 0) > most or self._locks.is_held(group.group_name):
+            return self._topics.dead_letters(group.group_name)
+        return None
+
+    def _retrying_group(self, topic: str) -> GroupConfig:
+        name = topic.removeprefix(topics.RETRY_PREFIX)
+        found = self._groups.find(name)
+        if found is None:
+            remark = f"the group {name} of topic {topic} doesn't exist"
+            raise Refusal(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
+        return found
+
+    async def _create_then_send(
+        self, header: SendMessage, request: Command, connection: Connection, dead_letters: TopicConfig | None
+    ) -> Answer:
+        for each in (self._topics.get(header.topic) or self._missing_topic(header), dead_letters):
+            saved = self._topics.saved(each) if each is not None else None
+            if saved is not None:
+                await saved
         # Somebody else may have created it with other settings while this waited.
         config = self._topics.get(header.topic)
         if config is None:
             raise Refusal(ResponseCode.TOPIC_NOT_EXIST, f"the topic {header.topic} was deleted meanwhile")
-        answer = self._send(config, header, request, connection)
+        answer = self._send(config, header, request, connection, dead_letters)
         return await answer if isinstance(answer, Awaitable) else answer
 
     def _missing_topic(self, header: SendMessage) -> TopicConfig:
         if topics.is_retry(header.topic):
-            group = header.topic.removeprefix(topics.RETRY_PREFIX)
-            found = self._groups.find(group)
-            if found is None:
-                raise Refusal(
-                    ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
-                    f"the group {group} of topic {header.topic} doesn't exist",
-                )
-            queues = max(1, found.retry_queue_nums)
-            return TopicConfig(topic_name=header.topic, read_queue_nums=queues, write_queue_nums=queues)
+            group = self._retrying_group(header.topic)
+            return self._topics.retry(group.group_name, max(1, group.retry_queue_nums))
         config = self._topics.inherit(header.topic, header.default_topic, header.default_topic_queue_nums)
         if config is None:
             remark = (
@@ -111,7 +134,12 @@ class SendHandler:
         return config
 
     def _send(
-        self, config: TopicConfig, header: SendMessage, request: Command, connection: Connection
+        self,
+        config: TopicConfig,
+        header: SendMessage,
+        request: Command,
+        connection: Connection,
+        dead_letters: TopicConfig | None,
     ) -> Answer | Awaitable[Answer]:
         if not config.perm & Permission.WRITE:
             raise Refusal(ResponseCode.NO_PERMISSION, f"the topic {header.topic} is not writable (perm {config.perm})")
@@ -138,12 +166,18 @@ class SendHandler:
         try:
             if header.batch:
                 return self._append_batch(config, header, request, connection, queue_id, sys_flag)
-            return self._append(header, request, connection, queue_id, sys_flag)
+            return self._append(header, request, connection, queue_id, sys_flag, dead_letters)
         except ProtocolError as error:  # properties, or a batch, that can't be stored
             raise Refusal(ResponseCode.MESSAGE_ILLEGAL, str(error)) from None
 
     def _append(
-        self, header: SendMessage, request: Command, connection: Connection, queue_id: int, sys_flag: int
+        self,
+        header: SendMessage,
+        request: Command,
+        connection: Connection,
+        queue_id: int,
+        sys_flag: int,
+        dead_letters: TopicConfig | None,
     ) -> Awaitable[Answer]:
         found = properties.decode((header.properties or "").encode())
         if properties.INNER_NUM in found:
@@ -154,9 +188,21 @@ class SendHandler:
         unique_key = found.setdefault(properties.UNIQ_KEY, self._unique_ids.make())
         draft = self._draft(header, request, connection, queue_id, sys_flag, found)
         draft.light_queues = light_queues
-        put = self._writer.put(draft)
+        if dead_letters is not None:
+            draft.topic, draft.queue_id = dead_letters.topic_name, 0
+            draft.properties[properties.DELAY] = "-1"
+        put = self._transactions.prepare(draft) if _is_half(draft) else self._writer.put(draft)
         msg_id = ids.offset_id(self._store.store_host, put.position)
-        return self._stored(request, queue_id, put, msg_id, unique_key)
+        return self._stored(request, queue_id, put, msg_id, unique_key, recall_handle=self._recall_handle(header, draft))
+
+    def _recall_handle(self, header: SendMessage, draft: Draft) -> str | None:
+        """What takes the message back, if it has to wait for its time."""
+        if draft.topic != topics.TIMER or topics.is_retry(header.topic):
+            return None
+        due = int(draft.properties[properties.TIMER_OUT_MS])
+        unique_key = draft.properties[properties.UNIQ_KEY]
+        # A time is rounded down, unless it is that of a step.
+        return RecallHandle(header.topic, self._options.identity.broker_name, due + 1, unique_key).encode()
 
     def _draft(
         self,
@@ -168,7 +214,6 @@ class SendHandler:
         found: dict[str, str],
     ) -> Draft:
         """What a client sent, with the properties `found` less what clients may not say and with what the broker says."""
-        self._refuse_special(found, sys_flag)
         for key in list(found):
             if key in (properties.POP_CK, properties.CRC32) or key.startswith(properties.TRANSIENT_PREFIX):
                 del found[key]
@@ -185,13 +230,6 @@ class SendHandler:
             sys_flag=sys_flag,
             reconsume_times=header.reconsume_times or 0,
         )
-
-    def _refuse_special(self, found: dict[str, str], sys_flag: int) -> None:
-        for key, what in _NOT_BUILT.items():
-            if key in found:
-                raise Refusal(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, f"{what} (property {key}) are not built yet")
-        if found.get(properties.TRAN_MSG, "").lower() == "true" or sys_flag & MessageFlag.TRANSACTION:
-            raise Refusal(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, "transactional messages are not built yet")
 
     def _light_queues(self, topic: str, found: dict[str, str]) -> list[str]:
         """The light queues that a message names (LmqDispatch.java). Raises Refusal when they can't be had."""
@@ -218,11 +256,14 @@ class SendHandler:
     ) -> Awaitable[Answer]:
         if topics.is_retry(header.topic):
             raise Refusal(ResponseCode.MESSAGE_ILLEGAL, f"retry topics take no batches: {header.topic}")
-        if sys_flag & MessageFlag.TRANSACTION:
-            raise Refusal(ResponseCode.MESSAGE_ILLEGAL, "a batch can't be transactional")
         found = properties.decode((header.properties or "").encode())
+        if sys_flag & MessageFlag.TRANSACTION or _asks_for_transaction(found):
+            raise Refusal(ResponseCode.MESSAGE_ILLEGAL, "a batch can't be transactional")
         if found.get(properties.DELAY, "0") != "0":
             raise Refusal(ResponseCode.MESSAGE_ILLEGAL, f"a batch can't be delayed (property {properties.DELAY})")
+        for key in properties.TIMER_WISHES:
+            if key in found:
+                raise Refusal(ResponseCode.MESSAGE_ILLEGAL, f"a batch can't have a time (property {key})")
         if config.has_batch_queues and properties.UNIQ_KEY in found:
             return self._append_inner_batch(header, request, connection, queue_id, sys_flag, found)
         positions, put = self._store.append_batch(
@@ -271,6 +312,7 @@ class SendHandler:
         unique_key: str | None,
         *,
         batch_unique_key: str | None = None,
+        recall_handle: str | None = None,
     ) -> Awaitable[Answer]:
         header = SendResponse(
             msg_id=msg_id,
@@ -278,6 +320,7 @@ class SendHandler:
             queue_offset=put.queue_offset,
             transaction_id=unique_key,
             batch_uniq_id=batch_unique_key,
+            recall_handle=recall_handle,
         )
 
         def answer(durable: bool) -> Command:
@@ -286,3 +329,20 @@ class SendHandler:
             return codec.reply(request, ResponseCode.FLUSH_DISK_TIMEOUT, TIMEOUT_REMARK, header, extra=self._extra)
 
         return after(self._gate, put.end, answer)
+
+
+def _asks_for_transaction(found: dict[str, str]) -> bool:
+    return found.get(properties.TRAN_MSG, "").lower() == "true"
+
+
+def _is_half(draft: Draft) -> bool:
+    """Whether a message is half a transaction, of which its sysFlag tells no more then. Raises Refusal."""
+    state = draft.sys_flag & MessageFlag.TRANSACTION
+    wanted = _asks_for_transaction(draft.properties)
+    if state not in (TransactionState.NONE, TransactionState.PREPARED) or (state and not wanted):
+        said = f"sysFlag {draft.sys_flag:#x} and property {properties.TRAN_MSG} {'true' if wanted else 'not true'}"
+        remark = f"{said}: expected both of a prepared message, 4 and true, or neither"
+        raise Refusal(ResponseCode.MESSAGE_ILLEGAL, remark)
+    draft.sys_flag &= ~MessageFlag.TRANSACTION
+    # Clients before 4.6.1 send back what they consumed as it was.
+    return wanted and not (draft.reconsume_times > 0 and properties.DELAY in draft.properties)

@@ -3,7 +3,7 @@
 from msgspec import field
 
 from rockmq.protocol.bodies.common import Body, Connection, MessageQueue, SubscriptionData
-from rockmq.protocol.header import Int
+from rockmq.protocol.header import Int, Long
 
 
 class ProducerData(Body, kw_only=True):
@@ -61,3 +61,19 @@ class ConsumerConnections(Body, kw_only=True):
 
 class ProducerConnections(Body, kw_only=True):
     connection_set: list[Connection]
+
+
+class ConsumerStatus(Body, kw_only=True):
+    """Where a client is, by queue (GetConsumerStatusBody.java)."""
+
+    message_queue_table: dict[str, Long] = field(default_factory=dict)
+
+
+class DirectResult(Body, kw_only=True):
+    """What a consumer made of a message it was handed directly (ConsumeMessageDirectlyResult.java)."""
+
+    order: bool = False
+    auto_commit: bool = True
+    consume_result: str
+    remark: str | None = None
+    spent_time_mills: Int

@@ -1,5 +1,5 @@
 """Declared headers, by subject. Importing this package fills `rockmq.protocol.header.EXCHANGES`."""
 
-from rockmq.protocol.headers import admin, client, offset, pull, registration, route, send
+from rockmq.protocol.headers import admin, client, offset, pop, pull, recall, registration, route, send
 
-__all__ = ["admin", "client", "offset", "pull", "registration", "route", "send"]
+__all__ = ["admin", "client", "offset", "pop", "pull", "recall", "registration", "route", "send"]

@@ -3,7 +3,7 @@
 from msgspec import field
 
 from rockmq.protocol.codes import RequestCode
-from rockmq.protocol.header import Group, Header, Int, Topic, TopicHeader, request
+from rockmq.protocol.header import Group, Header, Int, Long, Topic, TopicHeader, request
 
 
 @request(RequestCode.UPDATE_AND_CREATE_TOPIC)
@@ -31,6 +31,11 @@ class GetAllTopicConfig(Header, kw_only=True):
     topic_seq: Int | None = None
     data_version: str | None = None
     max_topic_num: Int | None = None
+
+
+@request(RequestCode.GET_ALL_DELAY_OFFSET)
+class GetAllDelayOffset(Header):
+    """The answer's body is the document `delayOffset.json`."""
 
 
 @request(RequestCode.GET_TOPIC_CONFIG)
@@ -75,3 +80,50 @@ class GetConsumerRunningInfo(TopicHeader, kw_only=True):
     consumer_group: Group
     client_id: str
     jstack_enable: bool = field(default=False)
+
+
+@request(RequestCode.CONSUME_MESSAGE_DIRECTLY)
+class ConsumeDirectly(TopicHeader, kw_only=True):
+    """`msg_id` is the offset id; a broker fills in the rest and the body for the consumer."""
+
+    consumer_group: Group
+    client_id: str | None = None
+    msg_id: str | None = None
+    broker_name: str | None = None
+    topic: Topic | None = None
+    topic_sys_flag: Int | None = None
+    group_sys_flag: Int | None = None
+
+
+@request(RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT)
+class GetConsumerStatus(TopicHeader, kw_only=True):
+    """Where a client is in the queues of a topic; `client_addr` is a client id."""
+
+    topic: Topic
+    group: Group
+    client_addr: str | None = None
+
+
+@request(RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS)
+class GetGroupStatus(GetConsumerStatus, kw_only=True):
+    """The same of all clients of a group, or of the one that is named."""
+
+
+@request(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET)
+class ResetOffset(TopicHeader, kw_only=True):
+    """`timestamp` in ms, below 0 for the end; `offset` only with a `queue_id`, which below 0 means all queues."""
+
+    topic: Topic
+    group: Group
+    timestamp: Long
+    is_force: bool
+    queue_id: Int = -1
+    offset: Long | None = None
+
+
+@request(RequestCode.CLONE_GROUP_OFFSET)
+class CloneGroupOffset(TopicHeader, kw_only=True):
+    src_group: str
+    dest_group: Group
+    topic: Topic | None = None
+    offline: bool = False

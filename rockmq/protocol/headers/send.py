@@ -1,4 +1,4 @@
-"""Sending (SendMessageRequestHeader.java, SendMessageRequestHeaderV2.java, SendMessageResponseHeader.java; spec 4.1)."""
+"""Sending (SendMessageRequestHeader.java, SendMessageRequestHeaderV2.java, SendMessageResponseHeader; spec 4.1, 4.8)."""
 
 from rockmq.protocol.codes import RequestCode
 from rockmq.protocol.header import Group, Header, Int, Long, Topic, request, respelled
@@ -51,3 +51,25 @@ _LETTERS = {
 }
 SendMessageV2 = respelled(RequestCode.SEND_MESSAGE_V2, SendMessage, _LETTERS, "SendMessageV2")
 SendBatchMessage = respelled(RequestCode.SEND_BATCH_MESSAGE, SendMessage, _LETTERS, "SendBatchMessage")
+SendReply = respelled(RequestCode.SEND_REPLY_MESSAGE, SendMessage, {}, "SendReply")
+SendReplyV2 = respelled(RequestCode.SEND_REPLY_MESSAGE_V2, SendMessage, _LETTERS, "SendReplyV2")
+
+
+@request(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT)
+class PushReply(Header, kw_only=True):
+    """A reply on its way to who asked (ReplyMessageRequestHeader.java); hosts are `ip:port`."""
+
+    producer_group: Group
+    topic: Topic
+    default_topic: str
+    default_topic_queue_nums: Int
+    queue_id: Int
+    sys_flag: Int
+    born_timestamp: Long
+    flag: Int
+    properties: str | None = None
+    reconsume_times: Int | None = None
+    unit_mode: bool = False
+    born_host: str
+    store_host: str
+    store_timestamp: Long

@@ -28,10 +28,12 @@ public final class PushConsumer {
     private final AtomicInteger printed = new AtomicInteger();
     private final int count;
     private final String failOnce;
+    private final String failAlways;
 
     private PushConsumer(Options options) {
         count = options.number("count", Integer.MAX_VALUE);
         failOnce = options.text("failOnce", "");
+        failAlways = options.text("failAlways", "");
     }
 
     public static void main(String[] args) throws Exception {
@@ -41,6 +43,8 @@ public final class PushConsumer {
         consumer.setNamesrvAddr(options.text("namesrv"));
         consumer.setMqClientApiTimeout(20_000);
         consumer.setVipChannelEnabled(options.flag("vip"));
+        consumer.setPollNameServerInterval(options.number("pollMs", 30_000));
+        consumer.setMaxReconsumeTimes(options.number("maxReconsumeTimes", -1));
         consumer.setConsumeFromWhere(ConsumeFromWhere.valueOf(options.text("from", "CONSUME_FROM_FIRST_OFFSET")));
         consumer.setConsumeThreadMin(options.number("threads", 4));
         consumer.setConsumeThreadMax(options.number("threads", 4));
@@ -111,13 +115,17 @@ public final class PushConsumer {
                 Lines.print("message", "msgId", message.getMsgId(), "topic", message.getTopic(),
                     "queueId", message.getQueueId(), "queueOffset", message.getQueueOffset(),
                     "sha256", Lines.sha256(message.getBody()), "tags", message.getTags(), "keys", message.getKeys(),
-                    "reconsumeTimes", message.getReconsumeTimes(), "properties", message.getProperties());
+                    "reconsumeTimes", message.getReconsumeTimes(), "storeTimestamp", message.getStoreTimestamp(),
+                    "properties", message.getProperties());
                 printed.incrementAndGet();
             } catch (Exception e) {
                 Lines.print("failed", "error", e.toString());
             }
             if (message.getReconsumeTimes() == 0 && !failOnce.isEmpty()
                 && failOnce.equals(message.getUserProperty("index"))) {
+                return false;
+            }
+            if (!failAlways.isEmpty() && failAlways.equals(message.getUserProperty("index"))) {
                 return false;
             }
             seen.add(message.getMsgId());

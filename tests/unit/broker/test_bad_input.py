@@ -120,7 +120,13 @@ REFUSED = {
         ResponseCode.MESSAGE_ILLEGAL,
         "INNER_NUM",
     ),
-    "transactional batch": (send_fields(m="true", f="4"), BATCH, ResponseCode.MESSAGE_ILLEGAL, "transactional"),
+    "batch with a transaction's flag": (send_fields(m="true", f="4"), BATCH, ResponseCode.MESSAGE_ILLEGAL, "transactional"),
+    "batch with a transaction's property": (
+        send_fields(m="true", i="TRAN_MSG\x01TRUE\x02"),
+        BATCH,
+        ResponseCode.MESSAGE_ILLEGAL,
+        "transactional",
+    ),
     "delayed batch": (send_fields(m="true", i="DELAY\x013\x02"), BATCH, ResponseCode.MESSAGE_ILLEGAL, "DELAY"),
     "message for light queues": (
         send_fields(i="INNER_MULTI_DISPATCH\x01%LMQ%a\x02"),
@@ -128,7 +134,7 @@ REFUSED = {
         ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
         "light queues",
     ),
-    "delayed message": (send_fields(i="DELAY\x013\x02"), b"x", ResponseCode.REQUEST_CODE_NOT_SUPPORTED, "not built"),
+    "delay level that is no number": (send_fields(i="DELAY\x01soon\x02"), b"x", ResponseCode.MESSAGE_ILLEGAL, "DELAY"),
     **{
         f"batch with {key}": (
             send_fields(m="true"),
@@ -190,7 +196,7 @@ async def test_topic_is_not_created_without_auto_create(tmp_path: Path) -> None:
         client.close()
 
 
-@pytest.mark.parametrize("code", [9999, 370, -1, 200_050])
+@pytest.mark.parametrize("code", [9999, 371, -1, 200_052])
 async def test_unknown_code_is_told_as_not_supported(broker: Broker, code: int) -> None:
     client = await RawClient.connect(broker.address)
     header = await client.ask(request(code, {"any": "thing"}))

@@ -95,8 +95,8 @@ async def test_an_inner_batch_says_of_itself_what_any_message_may(broker: Broker
 REFUSED = {
     "properties over their bound": ({"KEYS": "k" * 32_700}, ResponseCode.MESSAGE_ILLEGAL, "32767"),
     "properties that a crash could have torn": ({"a": "\0" * 16 + "b"}, ResponseCode.MESSAGE_ILLEGAL, "torn"),
-    "a timer": ({"TIMER_DELAY_SEC": "1"}, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, "not built"),
-    "half a transaction": ({"TRAN_MSG": "true"}, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, "not built"),
+    "a timer": ({"TIMER_DELAY_SEC": "1"}, ResponseCode.MESSAGE_ILLEGAL, "TIMER_DELAY_SEC"),
+    "half a transaction": ({"TRAN_MSG": "true"}, ResponseCode.MESSAGE_ILLEGAL, "transactional"),
 }
 
 

@@ -27,7 +27,7 @@ def golden(tmp_path: Path) -> Path:
 
 
 def test_a_broker_has_the_topics_of_apaches(tmp_path: Path) -> None:
-    """Those of what isn't built yet (revive log, sync of members, timer wheel) come with it."""
+    """Those of what isn't built yet (revive log, sync of members) come with it."""
     table = TopicTable(tmp_path, options(tmp_path, brokerClusterName="C", brokerName="b"), FakeClock())
     asyncio.run(created(table))
     both = READ | WRITE
@@ -42,11 +42,17 @@ def test_a_broker_has_the_topics_of_apaches(tmp_path: Path) -> None:
         "C_REPLY_TOPIC": (1, both),
         "RMQ_SYS_TRANS_HALF_TOPIC": (1, both),
         "RMQ_SYS_TRANS_OP_HALF_TOPIC": (1, both),
+        "rmq_sys_wheel_timer": (1, both),
     }
-    keys = {"autoCreateTopicEnable": "false", "clusterTopicEnable": "false", "traceTopicEnable": "true"}
+    keys = {
+        "autoCreateTopicEnable": "false",
+        "clusterTopicEnable": "false",
+        "traceTopicEnable": "true",
+        "timerWheelEnable": "false",
+    }
     other = TopicTable(tmp_path / "other", options(tmp_path, brokerClusterName="C", brokerName="b", **keys), FakeClock())
     asyncio.run(created(other))
-    assert "TBW102" not in other.all()
+    assert not {"TBW102", "rmq_sys_wheel_timer"} & other.all().keys()
     assert (other.all()["C"].perm, other.all()["RMQ_SYS_TRACE_TOPIC"].write_queue_nums) == (INHERIT, 1)
 
 

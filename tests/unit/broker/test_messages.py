@@ -25,11 +25,9 @@ from rockmq.remoting.client import RemotingClient
 from tests.unit.broker.conftest import running
 
 NOT_BUILT = [
-    "delayOffset",
     "consumerFilter",
     "consumerOrderInfo",
     "topicQueueMapping",
-    "messageRequestMode",
     "lmqConsumerOffset",
 ]
 """Documents of Apache's that nobody here reads or writes."""
@@ -283,14 +281,12 @@ async def test_everything_is_there_after_a_clean_restart(tmp_path: Path, remote:
 
 
 async def test_files_of_what_is_not_built_stay_as_they_are(tmp_path: Path, remote: RemotingClient) -> None:
-    """Rows 1.1 and 1.7: what belongs to delays, timers, transactions, pop, static topics or a controller."""
+    """Rows 1.1 and 1.7: what belongs to transactions, pop, static topics or a controller."""
     names = [
         *(f"config/{name}.json" for name in NOT_BUILT),
-        *(f"config/{name}" for name in ("delayOffset.json.bak", "timercheck", "timermetrics", "transactionMetrics")),
+        "config/transactionMetrics",
         "abort.bak",
         "consumequeue_ext/T/0/00000000000000000000",
-        "timerwheel",
-        "timerlog/00000000000000000000",
         "compaction/position-checkpoint",
         "epochFileCheckpoint",
         "brokerIdentity",

@@ -105,12 +105,3 @@ async def test_without_long_polling_a_pull_waits_for_a_short_time(tmp_path: Path
         await sent(remote, broker, send_request(b"old"))
         response = await asyncio.wait_for(remote.invoke(broker.address, pull_request(1, suspend_ms=600_000), 20), 5)
         assert response.code == ResponseCode.PULL_NOT_FOUND
-
-
-async def test_filters_that_are_not_built_are_refused(broker: Broker, remote: RemotingClient) -> None:
-    """Row 5.1: SQL92."""
-    await sent(remote, broker, send_request(b"x"))
-    pull = pull_request()
-    pull.fields |= {"expressionType": "SQL92", "subscription": "a > 1"}
-    response = await remote.invoke(broker.address, pull, 5)
-    assert (response.code, "SQL92" in (response.remark or "")) == (ResponseCode.SYSTEM_ERROR, True)

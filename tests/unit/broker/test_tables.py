@@ -272,10 +272,10 @@ def test_parked_pulls_are_bounded_woken_and_swept() -> None:
 
         return Parked(clock.seconds + seconds, attempt, lambda: gone)
 
-    assert polling.park("T", 0, parked("answered", True, 30))
-    assert polling.park("T", 0, parked("kept", False, 15))
-    assert polling.park("T", 1, parked("gone", True, 30, gone=True))
-    assert not polling.park("T", 2, parked("too many", True, 30))
+    assert polling.park([("T", 0)], parked("answered", True, 30))
+    assert polling.park([("T", 0)], parked("kept", False, 15))
+    assert polling.park([("T", 1)], parked("gone", True, 30, gone=True))
+    assert not polling.park([("T", 2)], parked("too many", True, 30))
     polling.wake("T", 0)
     assert attempts == [("answered", False), ("kept", False)]
     assert polling.count == 2

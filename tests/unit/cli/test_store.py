@@ -1,11 +1,15 @@
 """`rockmq store …` as a user runs it, on stores that are whole, damaged, and in use."""
 
+import asyncio
 import json
 import shutil
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
 
+from rockmq import embedded
+from rockmq.client import Client, Decision, Message
 from rockmq.store.files import StoreLock
 from tests.golden.stored import unpack
 from tests.unit.cli.conftest import Command
@@ -83,3 +87,49 @@ async def test_repair_refuses_while_a_broker_runs(rockmq: Command, store: Path) 
     assert "running" in ended.err
     assert (await rockmq("store", "verify", str(store))).code == 0
     lock.release()
+
+
+async def test_timers_shows_what_waits(rockmq: Command, tmp_path: Path) -> None:
+    settings = {"recallMessageEnable": "true", "timerMaxDelaySec": "864000"}
+    async with (
+        embedded.serve(tmp_path, flush="ASYNC_FLUSH", properties=settings) as served,
+        Client(served.namesrv) as mq,
+        mq.producer() as producer,
+    ):
+        begun = datetime.now().astimezone()
+        far = await producer.send(Message("T", b"x", keys=["k"]), deliver_at=begun + timedelta(days=5))
+        near = await producer.send(Message("U", b"x"), delay=timedelta(hours=1))
+        recalled = await producer.send(Message("U", b"x"), delay=timedelta(hours=2))
+        await producer.recall(recalled.recall_handle or "")
+        await asyncio.sleep(0.5)
+    ended = await rockmq("store", "timers", str(tmp_path), "--json")
+    assert ended.code == 0, ended.err
+    lines = [json.loads(line) for line in ended.out.splitlines()]
+    assert [(line["topic"], line["msgId"], line["recalls"], line["keys"]) for line in lines] == [
+        ("U", near.msg_id, None, None),
+        ("U", recalled.msg_id, recalled.msg_id, None),
+        ("U", recalled.msg_id, None, None),
+        ("T", far.msg_id, None, "k"),
+    ]
+    late = datetime.fromisoformat(lines[-1]["deliver"]) - begun - timedelta(days=5)
+    assert timedelta(0) <= late <= timedelta(seconds=1)
+    ended = await rockmq("store", "timers", str(tmp_path), "--limit", "1")
+    assert near.msg_id in ended.out
+    assert "and 3 more" in ended.out
+
+
+async def test_pending_transactions_are_listed_with_their_age(rockmq: Command, tmp_path: Path) -> None:
+    async def undecided(about: object) -> Decision:
+        return Decision.UNKNOWN
+
+    async with embedded.serve(tmp_path / "store") as served, Client(served.namesrv) as mq:
+        async with mq.transaction_producer("shop", undecided) as producer:
+            receipt = await producer.send_in_transaction(Message("orders", b"x"), undecided)
+        async with asyncio.timeout(20):  # a broker keeps what came last in memory
+            while not (running := await rockmq("store", "transactions", str(tmp_path / "store"), "--json")).out:
+                await asyncio.sleep(0.2)
+    stopped = await rockmq("store", "transactions", str(tmp_path / "store"))
+    [line] = map(json.loads, running.out.splitlines())
+    assert (line["transaction"], line["topic"], line["group"]) == (receipt.sent.msg_id, "orders", "shop")
+    assert (line["checks"], line["queueOffset"], line["ageSeconds"] < 60) == (0, 0, True)
+    assert [words.split()[-1] for words in stopped.out.splitlines()] == ["transaction", receipt.sent.msg_id]

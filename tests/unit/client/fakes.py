@@ -17,6 +17,7 @@ from rockmq.protocol.headers.offset import GetMaxOffset, OffsetResponse, QueryCo
 from rockmq.protocol.headers.pull import Pull, PullResponse
 from rockmq.protocol.headers.route import GetRouteInfo
 from rockmq.protocol.headers.send import SendMessage, SendResponse
+from rockmq.protocol.headers.transaction import EndTransaction
 from rockmq.protocol.message import decode_batch
 from rockmq.remoting.connection import Connection
 from rockmq.remoting.dispatch import Answer, Dispatcher, Handler, Refusal
@@ -110,17 +111,20 @@ class FakeBroker(Fake):
                 RequestCode.QUERY_CONSUMER_OFFSET: self._query,
                 RequestCode.UPDATE_CONSUMER_OFFSET: self._update,
                 RequestCode.GET_MAX_OFFSET: self._max,
+                RequestCode.END_TRANSACTION: self._end,
             }
         )
         self.name = name
         self.stored: dict[tuple[str, int], list[bytes]] = {}
         self.headers: list[SendMessage] = []
         self.pulls: list[Pull] = []
+        self.ends: list[tuple[EndTransaction, Command]] = []
         self.beats: list[HeartbeatData] = []
         self.offsets: dict[tuple[str, str, int], int] = {}
         self.members: list[str] | None = None
         self.on_send: Callable[[SendMessage, Command], Any] | None = None
         self.on_pull: Callable[[Pull, Command, Connection], Any] | None = None
+        self.on_end: Callable[[EndTransaction, Command], Any] | None = None
 
     def _send(self, header: SendMessage, request: Command, connection: Connection) -> Any:
         self.headers.append(header)
@@ -154,6 +158,11 @@ class FakeBroker(Fake):
         ]
         # A pull that finds nothing is parked for good: the tests that need more send first.
         return pulled(request, header.queue_offset, records, len(bodies)) if records else None
+
+    def _end(self, header: EndTransaction, request: Command, connection: Connection) -> Any:
+        self.ends.append((header, request))
+        answer = self.on_end(header, request) if self.on_end is not None else codec.reply(request)
+        return None if answer == "silence" else answer
 
     def _heartbeat(self, header: HeartBeat, request: Command, connection: Connection) -> Command:
         self.beats.append(json.decode(request.body, HeartbeatData, "heartbeat"))

@@ -8,7 +8,7 @@ import pytest
 from rockmq.base.errors import ClientClosed, ClientError
 from rockmq.client import Client, Consumer, consumer, pull, rebalance
 from rockmq.client.delivery import ConsumedMessage
-from rockmq.protocol import codec
+from rockmq.protocol import codec, properties
 from rockmq.protocol.codec import Command
 from rockmq.protocol.codes import RequestCode, ResponseCode
 from rockmq.protocol.headers.admin import GetConsumerRunningInfo
@@ -235,6 +235,26 @@ async def test_refused_messages_come_again_here_when_the_broker_does_not_take_th
     assert back[0]["group"] == "g"
     assert back[0]["offset"] == "0"
     assert back[0]["maxReconsumeTimes"] == "16"
+
+
+async def test_refused_messages_go_to_the_retry_topic_when_they_can_not_be_given_back(
+    mq: Client, broker: FakeBroker, names: FakeNames
+) -> None:
+    names.add("%RETRY%g", broker, queues=1)
+    broker.stored["T", 0] = [b"bad", b"worse"]
+    async with mq.consumer("g", "T", from_where="first") as member:
+        message, other = await member.fetch(timeout=5)
+        await message.nack()
+        await other.nack(-1)
+        await member.commit()
+        assert broker.offsets["g", "T", 0] == 2, "the retry topic has them"
+    assert broker.stored["%RETRY%g", 0] == [b"bad", b"worse"]
+    first, last = (header for header in broker.headers if header.topic == "%RETRY%g")
+    found = properties.decode((first.properties or "").encode())
+    assert (first.reconsume_times, first.max_reconsume_times, found["DELAY"]) == (1, 16, "3")
+    assert (found["RETRY_TOPIC"], found["ORIGIN_MESSAGE_ID"]) == ("T", message.stored.offset_id)
+    assert not found.keys() & {"RECONSUME_TIME", "MAX_RECONSUME_TIMES"}
+    assert last.max_reconsume_times == 0, "no further try is wanted"
 
 
 async def test_handlers_run_side_by_side_and_failures_are_repeated(mq: Client, broker: FakeBroker) -> None:

@@ -57,3 +57,11 @@ async def test_selector(capsys: pytest.CaptureFixture[str]) -> None:
     out = capsys.readouterr().out
     assert out.count("eu: queue 0") == 2
     assert "queue 0, offset 1: a visit from eu" in out
+
+
+async def test_transactions(capsys: pytest.CaptureFixture[str]) -> None:
+    async with embedded.serve(flush="ASYNC_FLUSH") as served:
+        await asyncio.wait_for(example("transactions").main(served.namesrv), 20)
+    out = capsys.readouterr().out
+    assert (out.count("COMMIT"), out.count("ROLLBACK"), out.count("is shipped")) == (8, 2, 8)
+    assert "order 4 is shipped" not in out

@@ -13,7 +13,6 @@ from rockmq.base.errors import (
     ClientError,
     ConnectError,
     InvalidMessage,
-    NotSupported,
     RequestTimeout,
     ResponseError,
     RouteNotFound,
@@ -95,17 +94,13 @@ async def test_a_queue_or_a_selector(producer: Producer, broker: FakeBroker) -> 
         (Message("T", b"x" * (4 * 1024 * 1024 + 1)), "4194305 bytes"),
         (Message("T", b"x", properties={"k": "a\x02b"}), "separator"),
         (Message("T", b"x", properties={"k": "v" * 32_767}), "bound is 32767"),
+        (Message("T", b"x", properties={"TRAN_MSG": "true"}), "send_in_transaction"),
     ],
 )
 async def test_invalid_messages(producer: Producer, broker: FakeBroker, message: Message, fault: str) -> None:
     with pytest.raises(InvalidMessage, match=fault):
         await producer.send(message)
     assert not broker.headers
-
-
-async def test_transactions_are_refused_clearly(producer: Producer, broker: FakeBroker) -> None:
-    with pytest.raises(NotSupported, match="transactions"):
-        await producer.send(Message("T", b"x", properties={"TRAN_MSG": "true"}))
 
 
 async def test_the_largest_body_passes(mq: Client, broker: FakeBroker) -> None:
@@ -389,6 +384,7 @@ async def test_a_batch_of_which_a_part_fails(mq: Client, broker: FakeBroker) -> 
     [
         ([Message("T", b"x"), Message("U", b"x")], "one topic"),
         ([Message("T", b"x", properties={"DELAY": "3"})], "DELAY"),
+        ([Message("T", b"x", delay_level=3)], "DELAY"),
         ([Message("T", b"x"), Message("T", b"x", properties={"WAIT": "false"})], "agree"),
         ([Message("%RETRY%g", b"x")], "retry topic"),
         ([Message("T", b"")], "empty"),

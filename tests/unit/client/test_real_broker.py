@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from rockmq import embedded
-from rockmq.base.errors import ResponseError, RockMQError, RouteNotFound
-from rockmq.client import Client, ConsumedMessage, Message, MessageQueue, PullStatus
+from rockmq.base.errors import InvalidMessage, ResponseError, RockMQError, RouteNotFound
+from rockmq.client import Client, ConsumedMessage, Message, MessageQueue, PullStatus, Sql
 from tests.support import process, server
 
 
@@ -46,6 +46,33 @@ async def test_there_and_back(mq: Client) -> None:
             assert message.stored.offset_id == receipt.offset_id
             assert message.reconsume_times == 0
             assert abs(message.store_timestamp / 1000 - time.time()) < 10
+
+
+async def test_expressions() -> None:
+    filtering = {"enablePropertyFilter": "true"}
+    async with embedded.serve(flush="ASYNC_FLUSH", properties=filtering) as served, Client(served.namesrv) as mq:
+        (queue,) = await mq.create_topic("orders", 1)
+        async with mq.producer("pg") as producer:
+            for amount in range(6):
+                await producer.send(Message("orders", b"%d" % amount, tag="paid", properties={"amount": str(amount)}))
+        wanted = Sql("amount BETWEEN 2 AND 3 OR amount = 5 AND TAGS = 'paid'")
+        async with mq.consumer("billing", {"orders": wanted}, from_where="first") as consumer:
+            found = set()
+            while len(found) < 3:
+                message = await anext(consumer)
+                found.add(message.body)
+                await message.ack()
+            assert found == {b"2", b"3", b"5"}
+            assert await consumer.fetch(timeout=0.2) == []
+        result = await mq.pull(queue, 0, tags=Sql("amount > 4"))
+        assert ([message.body for message in result.messages], result.next_offset) == ([b"5"], 6)
+        with pytest.raises(ResponseError, match=r"code 23: .*isn't complete"):
+            await mq.consumer("wrong", {"orders": Sql("amount >")}).start()
+
+
+async def test_a_broker_that_does_not_filter_says_so(mq: Client) -> None:
+    with pytest.raises(ResponseError, match=r"code 1: .*enablePropertyFilter is off"):
+        await mq.consumer("billing", {"orders": Sql("amount > 4")}).start()
 
 
 async def test_tags(mq: Client) -> None:
@@ -266,3 +293,48 @@ async def test_a_broker_that_is_killed_and_comes_back(tmp_path: Path) -> None:
             assert list(queues.values()) == [await first.max_offset(queue) for queue in queues]
     assert not failed
     assert len(sent) == 3000
+
+
+# Later
+
+
+QUICK = {"messageDelayLevel": "1s 2s 1s 2s"}
+"""A refused message begins at level 3."""
+
+
+async def test_delayed_messages_come_later() -> None:
+    async with embedded.serve(properties=QUICK) as served, Client(served.namesrv) as mq:
+        await mq.create_topic("orders", 1)
+        async with mq.producer("pg") as producer, mq.consumer("billing", "orders", from_where="first") as consumer:
+            with pytest.raises(InvalidMessage, match="delay_level"):
+                await producer.send(Message("orders", b"x", delay_level=-1))
+            await producer.send(Message("orders", b"2 s", delay_level=2))
+            await producer.send(Message("orders", b"1 s", delay_level=1))
+            await producer.send(Message("orders", b"now"))
+            messages = [await anext(consumer) for _ in range(3)]
+            assert [message.body for message in messages] == [b"now", b"1 s", b"2 s"]
+            now, one, two = (message.store_timestamp for message in messages)
+            assert one - now >= 900
+            assert two - one >= 900
+
+
+async def test_what_fails_is_tried_again_and_its_dead_letter_can_be_read() -> None:
+    async with embedded.serve(properties=QUICK) as served, Client(served.namesrv) as mq:
+        await mq.create_topic("orders", 1)
+        async with mq.producer("pg") as producer:
+            receipt = await producer.send(Message("orders", b"bad", tag="paid", keys=["7"], delay_level=1))
+        async with mq.consumer("billing", {"orders": "paid"}, from_where="first") as consumer:
+            message = await anext(consumer)
+            with contextlib.suppress(ValueError):
+                async with message.process():
+                    raise ValueError("the first time fails")
+            again = await anext(consumer)
+            assert (again.topic, again.body, again.reconsume_times) == ("orders", b"bad", 1)
+            assert again.msg_id == receipt.msg_id
+            assert again.store_timestamp - message.store_timestamp >= 900
+            await again.nack(delay_level=-1)
+        async with mq.consumer("undertaker", "%DLQ%billing", from_where="first") as consumer:
+            dead = await anext(consumer)
+            assert (dead.body, dead.keys, dead.tag, dead.reconsume_times) == (b"bad", ["7"], "paid", 2)
+            assert dead.properties["RETRY_TOPIC"] == "orders"
+            await dead.ack()

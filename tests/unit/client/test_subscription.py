@@ -3,7 +3,7 @@
 import pytest
 
 from rockmq.base.errors import ClientError
-from rockmq.client.subscription import subscription, subscriptions
+from rockmq.client.subscription import BrokerFilter, Sql, subscription, subscriptions
 
 
 def test_tags_and_their_codes() -> None:
@@ -32,3 +32,13 @@ def test_the_retry_topic_comes_along(wanted: object) -> None:
 def test_what_makes_no_sense(wanted: dict[str, str], fault: str) -> None:
     with pytest.raises(ClientError, match=fault):
         subscriptions(wanted, "g", 1)
+
+
+def test_expressions_go_as_they_are() -> None:
+    found = subscriptions({"T": Sql(" a > 5 "), "U": "x", "V": BrokerFilter("large")}, "g", 7)
+    assert (found["T"].sub_string, found["T"].expression_type) == (" a > 5 ", "SQL92")
+    assert (found["T"].tags_set, found["T"].code_set, found["T"].sub_version) == ([], [], 7)
+    assert found["U"].expression_type == "TAG"
+    assert (found["V"].sub_string, found["V"].expression_type) == ("large", "PYTHON")
+    with pytest.raises(ClientError, match="expression for T is empty"):
+        subscription("T", Sql(""), 1)

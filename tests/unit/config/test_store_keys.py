@@ -98,6 +98,7 @@ def test_a_key_that_is_taken_is_read_somewhere() -> None:
     sources = [path.read_text(encoding="utf-8") for path in root.rglob("*.py") if path.parent != root / "config"]
     derived = {
         "delete_when": "delete_hours",
+        "message_delay_level": "delay_levels",
         "enable_lmq": "light_queues",
         "enable_multi_dispatch": "light_queues",
         "store_path_commit_log": "log_directories",
@@ -118,4 +119,6 @@ def test_defaults_are_apaches() -> None:
         key: default.replace("$HOME", str(Path.home())) for key, default in DEFAULTS.items() if key in keys(BrokerOptions)
     }
     otherwise = {key: ours.get(key, "") for key, default in known.items() if ours.get(key, "") != default}
-    assert otherwise == {"flushDiskType": "SYNC_FLUSH", "maxTransferCountOnMessageInMemory": "1024"}
+    levels = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"  # Apache's, too; the table above has only words
+    differ = {"flushDiskType": "SYNC_FLUSH", "maxTransferCountOnMessageInMemory": "1024"}
+    assert otherwise == differ | {"messageDelayLevel": levels}

@@ -27,6 +27,7 @@ def opened(
     light_queues_max: int = 0,
     log_directories: Sequence[str] = ("commitlog",),
     read_only: Sequence[str] = (),
+    delay_levels: Sequence[int] = (),
 ) -> Store:
     return Store(
         [str(path / each) for each in log_directories],
@@ -42,6 +43,7 @@ def opened(
         batch_queue_file_size=batch_queue_file_size,
         light_queues_max=light_queues_max,
         read_only_log_directories=[str(path / each) for each in read_only],
+        delay_levels=delay_levels,
     )
 
 

@@ -1,5 +1,6 @@
 """A log on several disks: which of them counts, and where the next file goes. The disks are stand-ins."""
 
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -176,6 +177,7 @@ async def test_read_only_directories_are_a_part_of_the_log(tmp_path: Path, disks
 async def test_a_directory_that_was_not_mounted_is_not_made_anew(tmp_path: Path, disks: Disks) -> None:
     async with opened(tmp_path, "a", "b") as (store, _):
         fill(store, 4)
+    (tmp_path / "store" / "config" / "logDirectories.json").unlink()  # as if Apache's broker had made the store
     (tmp_path / "b").rename(tmp_path / "unmounted")
     with pytest.raises(ConfigError, match=r"/b isn't there, and .*/a holds a part of the log: mount it"):
         async with opened(tmp_path, "a", "b"):
@@ -184,6 +186,45 @@ async def test_a_directory_that_was_not_mounted_is_not_made_anew(tmp_path: Path,
     (tmp_path / "unmounted").rename(tmp_path / "b")
     async with opened(tmp_path, "a", "b") as (store, _):
         assert store.bounds("T", 0) == (0, 13)
+
+
+async def test_an_empty_directory_where_the_newest_files_were_is_told_of(tmp_path: Path, disks: Disks) -> None:
+    """A mount point stands also when its disk isn't mounted."""
+    async with opened(tmp_path, "a", "b") as (store, _):
+        fill(store, 2)
+    assert (numbers(tmp_path, "a"), numbers(tmp_path, "b")) == ([0], [1])
+    (tmp_path / "b").rename(tmp_path / "unmounted")
+    (tmp_path / "b").mkdir()
+    for directories in (("a", "b"), ("a",)):
+        with pytest.raises(ConfigError, match=r"/b had the log's file 0+4096, and it isn't there: is its disk mounted"):
+            async with opened(tmp_path, *directories):
+                pass
+    assert numbers(tmp_path, "b") == []
+    (tmp_path / "b").rmdir()
+    (tmp_path / "unmounted").rename(tmp_path / "b")
+    async with opened(tmp_path, "a", "b") as (store, _):
+        fill(store, 3)
+        end = store.bounds("T", 0)[1]
+    before = numbers(tmp_path, "a") + numbers(tmp_path, "b")
+    # Files that retention has taken are missed by nobody, also if they are all of a directory.
+    for number in range(max(before)):
+        for directory in ("a", "b"):
+            (tmp_path / directory / f"{number * FILE:020}").unlink(missing_ok=True)
+    async with opened(tmp_path, "a", "b") as (store, _):
+        assert store.bounds("T", 0)[1] == end
+
+
+async def test_what_was_where_is_kept_from_the_beginning_of_a_file(tmp_path: Path, disks: Disks) -> None:
+    async with opened(tmp_path, "a", "b", flushIntervalConsumeQueue="1000000") as (store, _):
+        fill(store, 3)
+        store._write_queues()
+        kept = (tmp_path / "store" / "config" / "logDirectories.json").read_text()
+        assert json.loads(kept) == {str(tmp_path / "a"): 2 * FILE, str(tmp_path / "b"): FILE}
+    (tmp_path / "store" / "config" / "logDirectories.json").write_text("{ broken")
+    (tmp_path / "store" / "config" / "logDirectories.json.bak").write_text("[]")
+    with pytest.raises(ConfigError, match="can be read"):
+        async with opened(tmp_path, "a", "b"):
+            pass
 
 
 async def test_the_next_file_is_made_ahead_where_it_will_be(tmp_path: Path, disks: Disks) -> None:

@@ -16,6 +16,7 @@ use crate::{
     check_index::IndexCheck,
     check_queues::QueueCheck,
     consume_queue::{Entry, UNIT},
+    delays::Levels,
     get,
     index::Files,
     index_file::{Header, IndexFile, Layout, Wanted},
@@ -62,6 +63,7 @@ impl Scratch {
             cluster: "C".to_owned(),
             append_crc_property: false,
             light_queues_max: 0,
+            delay_levels: Levels::default(),
         }
     }
 }
@@ -224,7 +226,8 @@ fn ends_in_zero(log: &[u8], end: u64) -> bool {
 fn walk_through(config: &Config, log: &[u8]) {
     let mut faults = Faults::new();
     let files = QueueFiles::simple(config.consume_queue.clone(), QUEUE_FILE as u64);
-    let mut queues = QueueCheck::new(files, config.log.clone(), LOG_FILE as u64, 0).unwrap();
+    let mut queues =
+        QueueCheck::new(files, (config.log.clone(), LOG_FILE as u64), 0, config.delay_levels.clone()).unwrap();
     super::within(OVERHEAD, || {
         let mut walk = Walk::new(config.log.clone(), LOG_FILE as u64, WINDOW, true);
         let (mut seen, expected) = (0, end_of(log).1);

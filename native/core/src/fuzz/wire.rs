@@ -138,7 +138,7 @@ fn properties_are_what_java_sees() {
         let keys = super::within(0, || properties::keys(text));
         assert_eq!((keys.unique_key, keys.keys, keys.tags), (last(b"UNIQ_KEY"), last(b"KEYS"), last(b"TAGS")));
         let known = properties::inspect(text);
-        assert_eq!(known.keys, keys);
+        assert_eq!((known.keys, known.delay), (keys, last(b"DELAY")));
         assert_eq!(known.special, properties::items(text).any(|(name, value)| is_special(name, value)));
         let tags = String::from_utf8_lossy(keys.tags.unwrap_or_default());
         let hash = tags.encode_utf16().fold(0i32, |hash, unit| hash.wrapping_mul(31).wrapping_add(i32::from(unit)));
@@ -152,7 +152,7 @@ fn properties_are_what_java_sees() {
 
 fn is_special(name: &[u8], value: &[u8]) -> bool {
     let name = String::from_utf8_lossy(name);
-    let words = ["DELAY", "POP_CK", "__CRC32#", "MSG_REGION", "TRACE_ON", "CLUSTER"];
+    let words = ["POP_CK", "__CRC32#", "MSG_REGION", "TRACE_ON", "CLUSTER"];
     (name == "TRAN_MSG" && value.eq_ignore_ascii_case(b"true"))
         || words.contains(&name.as_ref())
         || ["TIMER_", "INNER_", "__RMQ.TRANSIENT."].iter().any(|start| name.starts_with(start))

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rockmq.client import allocate
+from rockmq.protocol import allocate
 
 CLIENTS = ["c0", "c1", "c2", "c3"]
 

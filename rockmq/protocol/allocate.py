@@ -23,3 +23,10 @@ def averagely(queues: Sequence[Q], client_ids: Sequence[str], client_id: str) ->
     size = 1 if len(queues) <= len(client_ids) else count + (index < rest)
     start = index * size if index < rest else index * size + rest
     return list(queues[start : start + size])
+
+
+def in_a_circle(queues: Sequence[Q], client_ids: Sequence[str], client_id: str) -> list[Q]:
+    """The share of `client_id` when queues are dealt like cards (AllocateMessageQueueAveragelyByCircle.java)."""
+    if client_id not in client_ids:
+        return []
+    return list(queues[client_ids.index(client_id) :: len(client_ids)])

@@ -1,0 +1,422 @@
+"""What was popped and not acknowledged yet (PopMessageProcessor.java, PopBufferMergeService.java, PopReviveService.java,
+ConsumerOrderInfoManager.java; store spec, 6.5).
+
+A group's offset of a queue stands at the first message that isn't acknowledged, so all of this can be in memory: after a
+crash what is behind that offset is popped again (docs/adr/0012). A message whose invisible time is over goes to the group's
+retry topic, and counts as done when it is durable there; one that was popped in order is popped again where it is.
+"""
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterator
+from heapq import heapify, heappop, heappush
+from struct import unpack_from
+from typing import NamedTuple
+
+from rockmq.base.clock import Clock
+from rockmq.base.errors import ProtocolError, StoreUnavailable
+from rockmq.broker.drafts import Draft, DraftWriter
+from rockmq.broker.durability import DurabilityGate
+from rockmq.broker.offsets import ConsumerOffsets
+from rockmq.broker.topics import TopicTable
+from rockmq.protocol import pop, properties, topics
+from rockmq.protocol.bodies.common import TopicConfig
+from rockmq.store import Filter, GetResult, GetStatus
+from rockmq.store.message_store import MessageStore
+
+log = logging.getLogger(__name__)
+
+SWEEP_SECONDS = 0.1
+REVIVED_MAX = 200
+"""Messages that go to their retry topics in one sweep, some 50 us each."""
+IN_FLIGHT_MAX = 500_000
+"""Messages that all groups together may have popped and not acknowledged, some 200 bytes each."""
+DUE_MAX = 10_000
+"""Pops whose time isn't over, up to which nobody looks if they are acknowledged."""
+POPPED_BYTES_MAX = 1 << 20
+INVISIBLE_MS_MAX = 7 * 24 * 3600 * 1000
+PAUSE_MS = 1000
+"""When a message that couldn't be put into its retry topic is tried again."""
+_MOVED = frozenset({GetStatus.OFFSET_TOO_SMALL, GetStatus.OFFSET_OVERFLOW_BADLY, GetStatus.OFFSET_FOUND_NULL})
+
+Key = tuple[str, str, int]
+"""Topic, group, queue."""
+Wanted = tuple[tuple[int, ...] | None, Filter | None]
+"""Codes of the tags, or a filter; None where anything is wanted."""
+ANYTHING: Wanted = (None, None)
+
+
+class Popped(NamedTuple):
+    """Records that were popped from one queue, back to back."""
+
+    data: bytes
+    offsets: list[int]
+    rest: int
+    """Messages behind them."""
+    counts: dict[int, int]
+    """By offset, how often a message was popped in order before."""
+
+
+class _Queue:
+    """What a group has popped of a queue; there is one only while something isn't acknowledged."""
+
+    __slots__ = ("_order", "handed", "next", "suspended")
+
+    def __init__(self, start: int) -> None:
+        self.next = start
+        """Where the next pop begins."""
+        self.handed: dict[int, tuple[int, int]] = {}
+        """By offset: (pop time, when it is visible again), ms. A pop time of -1: on its way to the retry topic."""
+        self.suspended: set[int] = set()
+        """Offsets whose next delivery isn't another try."""
+        self._order: deque[int] = deque()
+
+    def hand(self, offsets: list[int], pop_time: int, visible_at: int) -> None:
+        self._order.extend(offsets)
+        for offset in offsets:
+            self.handed[offset] = (pop_time, visible_at)
+
+    def committed(self) -> int:
+        """The first offset that isn't acknowledged."""
+        order = self._order
+        while order and order[0] not in self.handed:
+            order.popleft()
+        return order[0] if order else self.next
+
+
+class _Ordered:
+    """The last messages a group has popped in order of a queue; the next are popped when these are acknowledged."""
+
+    __slots__ = ("attempt_id", "counts", "handed", "next", "pop_time")
+
+    def __init__(self) -> None:
+        self.attempt_id: str | None = None
+        self.pop_time = 0
+        self.next = 0
+        self.handed: dict[int, int] = {}
+        """By offset: when it is visible again, ms."""
+        self.counts: dict[int, int] = {}
+
+    def is_blocked(self, attempt_id: str | None, now: int) -> bool:
+        """Whether others work on messages of the queue; an attempt that is made again isn't kept out by itself."""
+        if attempt_id is not None and attempt_id == self.attempt_id:
+            return False
+        return any(visible_at > now for visible_at in self.handed.values())
+
+    def committed(self) -> int:
+        return min(self.handed, default=self.next)
+
+
+class Pops:
+    """Hands out messages, and gives them out again when nobody acknowledges them. `wake` is told of queues from which more
+    may be popped than before."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        topic_table: TopicTable,
+        offsets: ConsumerOffsets,
+        store: MessageStore,
+        gate: DurabilityGate,
+        writer: DraftWriter,
+        wake: Callable[[str, int], None],
+        in_flight_max: int,
+    ) -> None:
+        self._clock = clock
+        self._topics = topic_table
+        self._offsets = offsets
+        self._store = store
+        self._gate = gate
+        self._writer = writer
+        self._wake = wake
+        self._in_flight_max = in_flight_max
+        self._queues: dict[Key, _Queue] = {}
+        self._ordered: dict[Key, _Ordered] = {}
+        self._due: list[tuple[int, int, Key, int, list[int]]] = []
+        """A heap: when, a number that makes each different, queue, pop time, offsets."""
+        self._due_max = DUE_MAX
+        self._numbers = 0
+        self.in_flight = 0
+
+    # Popping
+
+    def pop(
+        self,
+        key: Key,
+        count_max: int,
+        pop_time: int,
+        invisible_ms: int,
+        wanted: Wanted,
+        *,
+        from_end: bool,
+    ) -> Popped | None:
+        """Messages of a queue that nobody else gets for the invisible time, or None."""
+        topic, group, queue_id = key
+        start = self._start(key, from_end)
+        queue = self._queues.get(key)
+        held = len(queue.handed) if queue is not None else 0
+        count_max = min(count_max, self._in_flight_max - held, IN_FLIGHT_MAX - self.in_flight)
+        if count_max <= 0:
+            return None
+        found = self._get(key, start, count_max, wanted)
+        if not found.messages:
+            self._passed(key, found)
+            return None
+        data = b"".join(found.buffers)
+        numbers = list(_offsets(data))
+        queue = self._queues.get(key)
+        if queue is None:
+            queue = self._queues[key] = _Queue(found.next_offset)
+        queue.next = found.next_offset
+        queue.hand(numbers, pop_time, pop_time + invisible_ms)
+        self.in_flight += len(numbers)
+        self._expect(pop_time + invisible_ms, key, pop_time, numbers)
+        self._offsets.commit(group, topic, queue_id, queue.committed())
+        return Popped(data, numbers, found.max_offset - found.next_offset, {})
+
+    def _start(self, key: Key, from_end: bool) -> int:
+        topic, group, queue_id = key
+        moved = self._offsets.take_reset(group, topic, queue_id)
+        if moved is not None:
+            self._forget(key)
+            return moved
+        committed = self._offsets.query(group, topic, queue_id)
+        if committed is None:
+            low, high = self._store.bounds(topic, queue_id)
+            # As for a pull: in a young queue a new group begins at the beginning, whatever it asks for.
+            begins = not from_end or topics.is_retry(topic) or low <= 0
+            committed = low if begins else max(high - 1, 0)
+            self._offsets.commit(group, topic, queue_id, committed)
+        queue = self._queues.get(key)
+        return committed if queue is None else max(queue.next, committed)
+
+    def _get(self, key: Key, start: int, count_max: int, wanted: Wanted) -> GetResult:
+        topic, _, queue_id = key
+        found = self._store.get(topic, queue_id, start, count_max, POPPED_BYTES_MAX, *wanted)
+        if found.status in _MOVED:
+            found = self._store.get(topic, queue_id, found.next_offset, count_max, POPPED_BYTES_MAX, *wanted)
+        return found
+
+    def _passed(self, key: Key, found: GetResult) -> None:
+        """Nothing that was looked at is wanted: it needn't be looked at again."""
+        topic, group, queue_id = key
+        if found.status not in (GetStatus.NO_MATCHED_MESSAGE, GetStatus.MESSAGE_WAS_REMOVING, GetStatus.OFFSET_FOUND_NULL):
+            return
+        queue = self._queues.get(key)
+        if queue is not None:
+            queue.next = max(queue.next, found.next_offset)
+        else:
+            self._offsets.commit(group, topic, queue_id, found.next_offset)
+
+    def pop_in_order(
+        self,
+        key: Key,
+        count_max: int,
+        pop_time: int,
+        invisible_ms: int,
+        wanted: Wanted,
+        *,
+        from_end: bool,
+        attempt_id: str | None,
+    ) -> Popped | None:
+        """As `pop`, of a queue of which nobody works on messages; what was popped and not acknowledged comes again."""
+        topic, group, queue_id = key
+        start = self._start(key, from_end)
+        held = self._ordered.get(key)
+        if held is not None and held.is_blocked(attempt_id, self._clock.now_ms()):
+            return None
+        found = self._get(key, start, count_max, wanted)
+        if not found.messages:
+            if held is None:
+                self._passed(key, found)
+            return None
+        data = b"".join(found.buffers)
+        numbers = list(_offsets(data))
+        if held is None:
+            held = self._ordered[key] = _Ordered()
+        held.counts = {number: held.counts.get(number, -1) + 1 for number in numbers}
+        self.in_flight += len(numbers) - len(held.handed)
+        held.handed = dict.fromkeys(numbers, pop_time + invisible_ms)
+        held.attempt_id, held.pop_time, held.next = attempt_id, pop_time, found.next_offset
+        self._expect(pop_time + invisible_ms, key, pop_time, [])
+        self._offsets.commit(group, topic, queue_id, held.committed())
+        return Popped(data, numbers, found.max_offset - found.next_offset, held.counts)
+
+    def has_messages(self, key: Key, *, order: bool, attempt_id: str | None) -> bool:
+        """Whether a pop might find something."""
+        if order:
+            held = self._ordered.get(key)
+            if held is not None and held.is_blocked(attempt_id, self._clock.now_ms()):
+                return False
+        found = self._get(key, self.next_offset(key), 1, ANYTHING)
+        return found.messages > 0
+
+    def next_offset(self, key: Key) -> int:
+        """Where the next pop of a queue begins."""
+        topic, group, queue_id = key
+        committed = self._offsets.query(group, topic, queue_id)
+        if committed is None:
+            committed = self._store.bounds(topic, queue_id)[0]
+        queue = self._queues.get(key)
+        return committed if queue is None else max(queue.next, committed)
+
+    # Acknowledging
+
+    def ack(self, key: Key, offset: int, pop_time: int) -> bool:
+        """A message is done with. False when it isn't out by this pop any more: it is to be delivered again, or was."""
+        queue = self._queues.get(key)
+        if queue is None or queue.handed.get(offset, (None, 0))[0] != pop_time:
+            return False
+        self._finish(key, queue, offset)
+        return True
+
+    def _finish(self, key: Key, queue: _Queue, offset: int) -> None:
+        topic, group, queue_id = key
+        was_full = len(queue.handed) >= self._in_flight_max or self.in_flight >= IN_FLIGHT_MAX
+        del queue.handed[offset]
+        queue.suspended.discard(offset)
+        self.in_flight -= 1
+        if not self._offsets.is_reset(group, topic, queue_id):
+            self._offsets.commit(group, topic, queue_id, queue.committed())
+        if not queue.handed:
+            del self._queues[key]
+        if was_full:
+            self._wake(topic, queue_id)
+
+    def ack_in_order(self, key: Key, offset: int, pop_time: int) -> bool:
+        """As `ack`, of a message that was popped in order."""
+        topic, group, queue_id = key
+        held = self._ordered.get(key)
+        if held is None or held.pop_time != pop_time or offset not in held.handed:
+            return False
+        del held.handed[offset]
+        self.in_flight -= 1
+        if not self._offsets.is_reset(group, topic, queue_id):
+            self._offsets.commit(group, topic, queue_id, held.committed())
+        if not held.handed:
+            del self._ordered[key]
+        if not held.is_blocked(None, self._clock.now_ms()):
+            self._wake(topic, queue_id)
+        return True
+
+    def change(self, key: Key, offset: int, pop_time: int, now: int, invisible_ms: int, *, suspend: bool = False) -> bool:
+        """Have a message visible again at another time; it is out by pop time `now` then. False as for `ack`.
+
+        With `suspend` its next delivery isn't counted as a try."""
+        queue = self._queues.get(key)
+        if queue is None or queue.handed.get(offset, (None, 0))[0] != pop_time:
+            return False
+        queue.handed[offset] = (now, now + invisible_ms)
+        (queue.suspended.add if suspend else queue.suspended.discard)(offset)
+        self._expect(now + invisible_ms, key, now, [offset])
+        return True
+
+    def change_in_order(self, key: Key, offset: int, pop_time: int, visible_at: int) -> bool:
+        """As `change`; the pop time stays."""
+        held = self._ordered.get(key)
+        if held is None or held.pop_time != pop_time or offset not in held.handed:
+            return False
+        held.handed[offset] = visible_at
+        self._expect(visible_at, key, pop_time, [])
+        return True
+
+    def _forget(self, key: Key) -> None:
+        """Whatever was popped of a queue, its group goes on elsewhere."""
+        for table in (self._queues, self._ordered):
+            held = table.pop(key, None)
+            if held is not None:
+                self.in_flight -= len(held.handed)
+
+    def forget_topic(self, topic: str) -> None:
+        for key in [*self._queues, *self._ordered]:
+            if key[0] == topic:
+                self._forget(key)
+
+    # Giving out again
+
+    def _expect(self, when: int, key: Key, pop_time: int, offsets: list[int]) -> None:
+        self._numbers += 1
+        heappush(self._due, (when, self._numbers, key, pop_time, offsets))
+        if len(self._due) > self._due_max:
+            # Most of what is popped is acknowledged long before its time.
+            self._due = [item for item in self._due if self._is_out(*item[2:])]
+            heapify(self._due)
+            self._due_max = max(DUE_MAX, 2 * len(self._due))
+
+    def _is_out(self, key: Key, pop_time: int, offsets: list[int]) -> bool:
+        """Whether anything of a pop isn't acknowledged."""
+        if not offsets:
+            ordered = self._ordered.get(key)
+            return ordered is not None and ordered.pop_time == pop_time
+        queue = self._queues.get(key)
+        return queue is not None and any(queue.handed.get(offset, (None, 0))[0] == pop_time for offset in offsets)
+
+    def sweep(self) -> None:
+        """Give out again what is due; called every `SWEEP_SECONDS`."""
+        now, left = self._clock.now_ms(), REVIVED_MAX
+        while self._due and self._due[0][0] <= now and left > 0:
+            _, _, key, pop_time, offsets = heappop(self._due)
+            if not offsets:
+                self._wake(key[0], key[2])
+                continue
+            for number, offset in enumerate(offsets):
+                queue = self._queues.get(key)
+                if queue is None or queue.handed.get(offset, (None, 0))[0] != pop_time:
+                    continue
+                if left == 0 or not self._revive(key, queue, offset, pop_time):
+                    self._expect(now + (PAUSE_MS if left else 0), key, pop_time, offsets[number:])
+                    return
+                left -= 1
+
+    def _revive(self, key: Key, queue: _Queue, offset: int, pop_time: int) -> bool:
+        """Put a message into its retry topic; False when that can't be now."""
+        topic, group, queue_id = key
+        retry = topic if topics.is_retry(topic) else pop.retry_topic(topic, group)
+        if not self.is_ready(retry):
+            return False
+        found = self._store.get(topic, queue_id, offset, 1, POPPED_BYTES_MAX, None)
+        data = b"".join(found.buffers)
+        if not found.messages or next(_offsets(data)) != offset:
+            self._finish(key, queue, offset)  # retention has taken it
+            return True
+        draft = Draft.of(data)
+        draft.topic, draft.queue_id = retry, 0
+        draft.reconsume_times += offset not in queue.suspended
+        draft.properties.setdefault(properties.FIRST_POP_TIME, str(pop_time))
+        draft.properties[properties.ORIGIN_GROUP] = group
+        try:
+            put = self._writer.append(draft)  # properties of a delay that is over are still there
+        except StoreUnavailable as error:
+            log.warning("messages that %s didn't acknowledge can't be given out again now: %s", group, error)
+            return False
+        except ProtocolError as error:
+            log.error(
+                "%s:%d:%d can't be given out again to %s, it is passed over: %s", topic, queue_id, offset, group, error
+            )
+            self._finish(key, queue, offset)
+            return True
+        queue.handed[offset] = (-1, 0)
+
+        def stored(durable: bool) -> None:
+            if not durable:
+                self._gate.when_durable(put.end, stored)  # late, but it is on its way
+            elif self._queues.get(key) is queue and queue.handed.get(offset) == (-1, 0):
+                self._finish(key, queue, offset)
+
+        self._gate.when_durable(put.end, stored)
+        return True
+
+    def is_ready(self, retry: str) -> bool:
+        """Whether a group's retry topic is there; it is made if it isn't."""
+        if self._topics.get(retry) is None:
+            self._topics.put(TopicConfig(topic_name=retry, read_queue_nums=1, write_queue_nums=1))
+        return not self._topics.is_new(retry)
+
+
+def _offsets(data: bytes) -> Iterator[int]:
+    """The queue offset of each record (store spec, 1.3)."""
+    at = 0
+    while at < len(data):
+        (size,) = unpack_from(">i", data, at)
+        yield unpack_from(">q", data, at + 20)[0]
+        at += size

@@ -1,0 +1,76 @@
+"""Filters as the core runs them; what they come to is in `tests/unit/filter/test_sql.py`."""
+
+from pathlib import Path
+
+import pytest
+
+from rockmq._core import Filter
+from rockmq.filter import sql
+from tests.support import model
+from tests.support.model import Record
+from tests.unit.core import stores
+from tests.unit.core.stores import HOST, HOST_V6, PEER, PEER_V6
+
+LONG = "n" * 128
+
+
+@pytest.mark.parametrize(
+    ("program", "fault"),
+    [
+        ([], "0 values are left"),
+        ([("constant", 1), ("constant", 2)], "2 values are left"),
+        ([("=", None)], "instruction 0 finds 0 of 2"),
+        ([("constant", 1), ("=", None)], "instruction 1 finds 1 of 2"),
+        ([("constant", 1), ("constant", 2), ("between", None)], "finds 2 of 3"),
+        ([("not", None)], "finds 0 of 1"),
+        ([("constant", True), ("and skip", 1)], "jumps out"),
+        ([("constant", True), ("or skip", 2**40)], "jumps out"),
+        ([("like", "x")], 'no instruction "like"'),
+    ],
+)
+def test_a_program_that_cannot_run_is_refused(program: list[sql.Instruction], fault: str) -> None:
+    with pytest.raises(ValueError, match=fault):
+        Filter(program)
+
+
+@pytest.mark.parametrize(
+    "program",
+    [[("property", 5)], [("constant", b"x")], [("in", "x")], [("contains", None)], [("and skip", -1)]],
+)
+def test_an_operand_of_another_type_is_refused(program: list[sql.Instruction]) -> None:
+    with pytest.raises((TypeError, ValueError, OverflowError)):
+        Filter([("constant", True), *program])
+
+
+def test_all_kinds_of_records_are_filtered_by_their_properties(tmp_path: Path) -> None:
+    """V1 and V2, addresses of both kinds, with and without body; and tags come before the expression."""
+    store = stores.fresh(tmp_path)
+    try:
+        wanted = Filter(sql.program("a = 1"))
+        for topic in ("T", LONG):
+            for host in (PEER, PEER_V6):
+                for number, body in enumerate([b"", b"x", b"y" * 5_000]):
+                    for value in ("1", "2"):
+                        text = model.text({"TAGS": f"t{number}", "a": value})
+                        stores.append(store, Record(topic, 0, body, text, 0, 0, 5, host, 1000, HOST, 0, 0))
+            end = store.max_position
+            got = store.get(topic, 0, 0, 100, 1 << 20, end, None, wanted)
+            assert (got[0], got[1], got[4]) == (0, 12, 6)
+            tagged = store.get(topic, 0, 0, 100, 1 << 20, end, [model.java_hash("t1")], wanted)
+            assert (tagged[1], tagged[4]) == (12, 2)
+            assert store.get(topic, 0, 1, 1, 1 << 20, end, None, wanted)[1] == 3, "behind the last one looked at"
+            none = store.get(topic, 0, 0, 100, 1 << 20, end, None, Filter(sql.program("a = 3")))
+            assert (none[0], none[1], none[4]) == (1, 12, 0)
+    finally:
+        store.close()
+
+
+def test_a_store_of_long_addresses(tmp_path: Path) -> None:
+    store = stores.opened(tmp_path, store_host=HOST_V6)
+    store.recover(0, True)
+    try:
+        for value in ("1", "2"):
+            stores.append(store, Record("T", 0, b"x", model.text({"a": value}), 0, 0, 5, PEER_V6, 1000, HOST_V6, 0, 0))
+        assert store.get("T", 0, 0, 9, 1 << 20, store.max_position, None, Filter(sql.program("a = 2")))[4] == 1
+    finally:
+        store.close()
