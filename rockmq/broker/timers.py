@@ -174,7 +174,7 @@ class TimerDelivery:
             draft = Draft.of(due.record)
             topic = draft.properties[properties.REAL_TOPIC]
             self._address(draft, due)
-            end = self._writer.put(draft).end
+            end = self._append(draft)
         except StoreUnavailable as error:
             if not self._paused:
                 log.warning("no timer message is delivered for now: %s", error)
@@ -185,6 +185,17 @@ class TimerDelivery:
         self._paused = False
         self._timers.done(topic, end)
         return True
+
+    def _append(self, draft: Draft) -> int:
+        """Store a message: where it ends."""
+        try:
+            return self._writer.put(draft).end
+        except ProtocolError:
+            if not draft.light_queues:
+                raise
+            # Without them, as they can't be had any more: its own queue has it at least.
+            draft.light_queues = ()
+            return self._writer.append(draft).end
 
     def _address(self, draft: Draft, due: Due) -> None:
         """Say where the message goes: to its topic, or once more through the timer topic (TimerMessageStore.convert)."""

@@ -243,6 +243,11 @@ class SendHandler:
         if len(names) > LIGHT_QUEUES_MAX:
             remark = f"property INNER_MULTI_DISPATCH names {len(names)} light queues, the bound is {LIGHT_QUEUES_MAX}"
             raise Refusal(ResponseCode.MESSAGE_ILLEGAL, remark)
+        # The core says so too, but of a message that waits only when it is delivered.
+        for name in names:
+            if not topics.is_light(name):
+                remark = f"property INNER_MULTI_DISPATCH: light queue '{name}' doesn't begin with {topics.LIGHT_PREFIX}"
+                raise Refusal(ResponseCode.MESSAGE_ILLEGAL, remark)
         return names
 
     def _append_batch(

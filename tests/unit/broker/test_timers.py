@@ -521,3 +521,18 @@ async def test_light_queues_get_a_message_when_it_is_due(tmp_path: Path, remote:
         pull.fields["topic"] = "%LMQ%a"
         (found,) = decode_stored((await remote.ask(broker.address, pull, 5)).body)
         assert (found.topic, found.body) == ("T", b"x")
+
+
+async def test_light_queues_that_cant_be_had_lose_nothing(tmp_path: Path, remote: RemotingClient, clock: FakeClock) -> None:
+    settings = {"enableLmq": "true", "enableMultiDispatch": "true", "maxLmqConsumeQueueNum": "1"}
+    async with serving(tmp_path, clock, **settings) as broker:
+        bad = send_request(b"x", TIMER_DELAY_SEC="5", INNER_MULTI_DISPATCH="%LMQ%a,other")
+        code, remark = await refused(remote, broker, bad)
+        assert (code, "'other'" in remark) == (ResponseCode.MESSAGE_ILLEGAL, True)
+        await send(remote, broker, "a", TIMER_DELAY_SEC=5, INNER_MULTI_DISPATCH="%LMQ%a")
+        await send(remote, broker, "b", TIMER_DELAY_SEC=6, INNER_MULTI_DISPATCH="%LMQ%b")
+        await settled(broker)
+        clock.seconds += 10
+        found = await wait_for(remote, broker, 2)
+        assert [each.body for each in found] == [b"a", b"b"]
+        assert ["INNER_MULTI_QUEUE_OFFSET" in each.properties for each in found] == [True, False]
