@@ -112,6 +112,7 @@ class Due(NamedTuple):
     rolls: bool
 
 
+_Placed: TypeAlias = tuple[int, int, int, list[tuple[str, int]]]
 _Handed: TypeAlias = tuple[list[tuple[bytes, int, bool]], bool, int, list[tuple[str, int]]]
 
 
@@ -131,6 +132,7 @@ class TimerStore:
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="timers")
         self._uncommitted: deque[tuple[int, int]] = deque()
         """(where the last message of a slot ends, the time behind the slot), in order."""
+        self._placing: asyncio.Future[_Placed] | None = None
         self._open_slot = False
         self._batch: deque[Due] = deque()
         self._coming: asyncio.Future[_Handed] | None = None
@@ -223,6 +225,8 @@ class TimerStore:
     async def close(self) -> None:
         """Save how far everything is, so that the next start delivers nothing twice."""
         try:
+            # First: what `give_back` puts behind it doesn't tell how far the queue was read.
+            await self._take_placed()
             await self._take()
             if self._open_slot and self._last and not self._batch:
                 self._end_slot()
@@ -246,10 +250,9 @@ class TimerStore:
         behind = self.behind
         if not behind:
             return False
-        before = self.offset
         enqueue = partial(
             self._core.enqueue,
-            before,
+            self.offset,
             ENQUEUED_MAX,
             self._store.readable_limit,
             # A slot that is open has handed out its units already.
@@ -257,10 +260,25 @@ class TimerStore:
             write_time=self.write_time,
             delivered=self._delivered_before,
         )
+        # What has just been stored is in memory, what has lain for long may not be.
+        if behind <= ENQUEUED_MAX:
+            return self._note_placed(enqueue)
+        self._placing = asyncio.get_running_loop().run_in_executor(self._worker, enqueue)
+        return await self._take_placed()
+
+    async def _take_placed(self) -> bool:
+        """Take over what the worker has put into the wheel; whether it was anything. Who is cancelled meanwhile leaves that
+        to `close`."""
+        if self._placing is None:
+            return False
+        await asyncio.wait([self._placing])
+        placing, self._placing = self._placing, None
+        return self._note_placed(placing.result)
+
+    def _note_placed(self, enqueue: Callable[[], _Placed]) -> bool:
+        before = self.offset
         try:
-            # What has just been stored is in memory, what has lain for long may not be.
-            found = await self._in_worker(enqueue) if behind > ENQUEUED_MAX else enqueue()
-            self.offset, placed, unreadable, counts = found
+            self.offset, placed, unreadable, counts = enqueue()
         except _core.StoreError as error:
             self._note_failure("put into the wheel", error)
             return False

@@ -7,6 +7,7 @@ import random
 import shutil
 import struct
 import subprocess
+import time
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -317,6 +318,38 @@ async def test_after_a_stop_each_comes_once(tmp_path: Path, remote: RemotingClie
         found = Counter(int(each.body) for each in await wait_for(remote, broker, count - 1))
     assert middles > 1
     assert found == Counter(range(1, count))
+
+
+async def test_a_stop_while_many_come_in_gives_none_of_them_twice(
+    tmp_path: Path, remote: RemotingClient, clock: FakeClock
+) -> None:
+    """Stopped in the middle of a step, while the worker puts others into the wheel."""
+    async with serving(tmp_path, clock) as broker:
+        await asyncio.gather(*(send(remote, broker, f"now{number}", TIMER_DELAY_SEC=5) for number in range(300)))
+        await settled(broker)
+        timers = broker.timers
+        assert timers is not None
+        (delivery,) = (task for task in asyncio.all_tasks() if task.get_name() == "timers")
+        delivery.cancel()
+        await asyncio.wait([delivery])
+        await asyncio.gather(*(send(remote, broker, f"later{number}", TIMER_DELAY_SEC=50) for number in range(300)))
+        clock.seconds += 10
+        timers.tell_time()
+        assert len(await timers.due()) == 128
+        enqueuing = asyncio.create_task(timers.enqueue())
+        await asyncio.sleep(0)
+        # The worker is done then, but nobody was told.
+        time.sleep(0.2)  # noqa: ASYNC251
+        enqueuing.cancel()
+        await asyncio.wait([enqueuing])
+    async with serving(tmp_path, clock) as broker:
+        await settled(broker)
+        clock.seconds += 100
+        await settled(broker)
+        found = Counter(each.body for each in await wait_for(remote, broker, 600))
+        assert broker.timers is not None
+        assert broker.timers.pending == 0
+    assert (len(found), set(found.values())) == (600, {1})
 
 
 async def test_after_a_kill_nothing_is_lost(tmp_path: Path, remote: RemotingClient, clock: FakeClock) -> None:
