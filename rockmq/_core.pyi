@@ -434,8 +434,8 @@ class Timers:
         how many, how many say no time, by topic how many more are pending).
 
         What is late goes into the slot of `read_time`, which is read next. Of `delivered` = (offset, time), messages below
-        the offset that were due before the time are passed over. Stops at one that the wheel has no slot for yet.
-        Releases the GIL.
+        the offset that were due before the time are passed over, but not those that came late and still waited when
+        `recover` gave up the log. Stops at one that the wheel has no slot for yet. Releases the GIL.
         """
     def count(self, time: int) -> int:
         """Messages of a slot; one that deletes another counts -1."""

@@ -211,7 +211,9 @@ class TimerStore:
                 self.offset,
                 maximum,
             )
-            self._save(self._checkpoint(), None)
+            if behind is None:
+                self._metrics = _Metrics()  # all that waits is counted once more
+            self._save(self._checkpoint(), self._metrics_text())
 
     def _load_metrics(self) -> None:
         for path, text in files.candidates(self._metrics_path):
@@ -409,15 +411,14 @@ class TimerStore:
         version = self._metrics.data_version = self._metrics.data_version.advanced(self._clock.now_ms())
         return msgspec.json.encode(_Metrics(version, self._metrics.timing_count))
 
-    def _save(self, checkpoint: Checkpoint, metrics: bytes | None) -> None:
+    def _save(self, checkpoint: Checkpoint, metrics: bytes) -> None:
         forced = self._core.flush()
         saved = checkpoint._replace(forced=forced)
         saved.save(self._checkpoint_path)
         before, self._saved = self._saved.read_time, saved
         # If the clock goes back these slots are used once more.
         self._core.erase(before, saved.read_time)
-        if metrics is not None:
-            files.save_parts(self._metrics_path, [metrics])
+        files.save_parts(self._metrics_path, [metrics])
         if self._clock.monotonic() >= self._next_delete:
             self._next_delete = self._clock.monotonic() + DELETE_EVERY_SECONDS
             for path in self._core.delete_below(self._store.core.min_position):

@@ -6,7 +6,7 @@
 //! the slot, and `due` hands their messages out, less those that another one in the slot deletes.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     path::PathBuf,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
@@ -25,6 +25,8 @@ use crate::{
 };
 
 pub const TOPIC: &str = "rmq_sys_wheel_timer";
+/// Milliseconds.
+const STEP_MAX: i64 = 1000;
 
 /// What a message in the timer topic says about itself.
 struct Wish<'r> {
@@ -81,6 +83,8 @@ struct Wheel {
     damaged: bool,
     /// Whether the wheel's file was found whole.
     intact: bool,
+    /// Positions of messages that came late and still waited when the log was given up.
+    late: HashSet<i64>,
 }
 
 /// By real topic, how many more messages are pending.
@@ -142,11 +146,15 @@ impl Timers {
                     unreadable += 1;
                     continue;
                 };
-                if at < delivered.0 && wish.due < delivered.1 {
+                let was_read = at < delivered.0 && wish.due < delivered.1;
+                if was_read && !inner.late.contains(&record.position) {
                     continue;
                 }
                 match inner.place(&record, &wish, read_time, write_time) {
-                    Ok(Some(weight)) => *counts.entry(wish.real_topic).or_default() += i64::from(weight),
+                    Ok(Some(weight)) => {
+                        inner.late.remove(&record.position);
+                        *counts.entry(wish.real_topic).or_default() += i64::from(weight);
+                    }
                     // It has to wait for its slot, and with it all behind it.
                     Ok(None) => {
                         next = at;
@@ -182,14 +190,14 @@ impl Timers {
         step_ms: i64,
         window: i64,
     ) -> Result<Self> {
-        if !(1..=1000).contains(&step_ms) || !(1..=SLOTS / 2).contains(&window) {
+        if !(1..=STEP_MAX).contains(&step_ms) || !(1..=SLOTS / 2).contains(&window) {
             return value(format!("a wheel can't have steps of {step_ms} ms and a window of {window} steps"));
         }
         let shared = Arc::clone(&store.shared);
         let inner = py.detach(|| {
             let (log, damaged) = TimerLog::open(log_directory, file_size)?;
             let (wheel, intact) = TimerWheel::open(wheel, step_ms)?;
-            Ok::<_, Error>(Wheel { log, wheel, window, opened: None, damaged, intact })
+            Ok::<_, Error>(Wheel::new(log, wheel, window, damaged, intact))
         })?;
         Ok(Self { shared, inner: Mutex::new(inner), flushing: Mutex::new(()) })
     }
@@ -288,6 +296,10 @@ impl Timers {
 }
 
 impl Wheel {
+    fn new(log: TimerLog, wheel: TimerWheel, window: i64, damaged: bool, intact: bool) -> Self {
+        Self { log, wheel, window, opened: None, damaged, intact, late: HashSet::new() }
+    }
+
     /// Find the log's end, and bring the wheel to it: (end, whether the wheel was made anew). At the end, units without a
     /// message (a power cut, with async flush) are cut off.
     fn recover(&mut self, flushed: u64, read_time: i64, has_message: impl Fn(&Unit) -> bool) -> Result<(u64, bool)> {
@@ -310,6 +322,7 @@ impl Wheel {
         if !self.wheel.fits(read_time)
             || self.wheel.pending(read_time).any(|(_, slot)| slot.first < self.log.min() as i64)
         {
+            self.late = self.late(read_time);
             self.log.clear()?;
         }
         self.wheel.clear();
@@ -319,6 +332,26 @@ impl Wheel {
         self.log.cut(end, 0)?;
         self.link_from(min, 0, read_time);
         Ok((end, true))
+    }
+
+    /// Positions of messages that wait in slots behind their times, as they came to the wheel late. That they were due before
+    /// `read_time` doesn't say they were delivered. The slots may be of another step.
+    fn late(&self, read_time: i64) -> HashSet<i64> {
+        let mut late = HashSet::new();
+        for slot in self.wheel.used() {
+            let mut at = slot.last;
+            while let Some(unit) = u64::try_from(at).ok().and_then(|position| self.log.unit(position)) {
+                if unit.previous >= at || unit.time() < read_time {
+                    break;
+                }
+                // Late ones get the slot that is read next, or the one behind it.
+                if i64::from(unit.delay) <= STEP_MAX {
+                    late.insert(unit.position);
+                }
+                at = unit.previous;
+            }
+        }
+        late
     }
 
     /// Whether the wheel leads to units that there are, and to all those that were flushed with it.
@@ -525,13 +558,13 @@ pub fn pending_timers(
     from_time: i64,
     count_max: usize,
 ) -> Result<(Vec<(i64, u64, i32, i64, i32)>, u64)> {
-    if !(1..=1000).contains(&step_ms) {
+    if !(1..=STEP_MAX).contains(&step_ms) {
         return value(format!("a wheel can't have steps of {step_ms} ms"));
     }
     py.detach(|| {
         let (log, damaged) = TimerLog::open(log_directory, file_size)?;
         let (wheel, intact) = TimerWheel::open(wheel, step_ms)?;
-        let wheel = Wheel { log, wheel, window: 1, opened: None, damaged, intact };
+        let wheel = Wheel::new(log, wheel, 1, damaged, intact);
         let (mut units, mut more) = (Vec::new(), 0);
         for (time, _) in wheel.wheel.pending(from_time) {
             let (deletes, others, _) = wheel.chain(time);
@@ -590,7 +623,7 @@ mod tests {
     fn opened(directory: &Path) -> Wheel {
         let (log, damaged) = TimerLog::open(directory.join("timerlog"), FILE_SIZE).unwrap();
         let (wheel, intact) = TimerWheel::open(directory.join("timerwheel"), STEP).unwrap();
-        Wheel { log, wheel, window: 100, opened: None, damaged, intact }
+        Wheel::new(log, wheel, 100, damaged, intact)
     }
 
     /// What `Timers::flush` does.

@@ -491,6 +491,8 @@ async def test_another_step_finds_what_waits(tmp_path: Path, remote: RemotingCli
         async with serving(tmp_path, clock, timerPrecisionMs=precision) as broker:
             await settled(broker)
             assert await delivered(remote, broker) == []
+            assert broker.timers is not None
+            assert broker.timers.pending == len(delays)
     async with serving(tmp_path, clock, timerPrecisionMs="200") as broker:
         for delay in delays:
             for hours in range(20, 0, -4):

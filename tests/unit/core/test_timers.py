@@ -10,8 +10,8 @@ STEP = 1000
 DAY = 86_400_000
 
 
-def timers(path: Path, store: Store, *, file_size: int = 52 * 3 + 16) -> Timers:
-    return Timers(store, str(path / "timerwheel"), str(path / "timerlog"), file_size=file_size, step_ms=STEP, window=172_800)
+def timers(path: Path, store: Store, *, file_size: int = 52 * 3 + 16, step: int = STEP) -> Timers:
+    return Timers(store, str(path / "timerwheel"), str(path / "timerlog"), file_size=file_size, step_ms=step, window=172_800)
 
 
 def put(store: Store, due: int, number: int) -> int:
@@ -66,4 +66,26 @@ def test_messages_that_say_no_time_are_counted_and_passed_over(tmp_path: Path) -
     wheel.recover(0, NOW)
     found = wheel.enqueue(0, 100, store.max_position, read_time=NOW, write_time=NOW, delivered=(0, 0))
     assert found == (5, 1, 4, [("T", 1)])
+    store.close()
+
+
+def test_who_came_late_and_waits_is_found_by_another_step(tmp_path: Path) -> None:
+    """That it was due before what was read doesn't say that it was delivered, as it does of others."""
+    store = fresh(tmp_path)
+    put(store, NOW + 5000, 0)
+    wheel = timers(tmp_path, store)
+    wheel.recover(0, NOW)
+    wheel.enqueue(0, 100, store.max_position, read_time=NOW, write_time=NOW, delivered=(0, 0))
+    put(store, NOW + 6000, 1)
+    put(store, NOW + 90_000, 2)
+    # 0 is delivered.
+    later = NOW + 60_000
+    found = wheel.enqueue(1, 100, store.max_position, read_time=later, write_time=later, delivered=(0, 0))
+    assert found == (3, 2, 0, [("T", 2)])
+    flushed = wheel.flush()
+    wheel = timers(tmp_path, store, step=100)
+    assert wheel.recover(flushed, later) == (0, None, True)
+    found = wheel.enqueue(0, 100, store.max_position, read_time=later, write_time=later, delivered=(3, later))
+    assert found == (3, 2, 0, [("T", 2)])
+    assert (wheel.count(later), wheel.count(NOW + 90_000)) == (1, 1)
     store.close()
