@@ -437,6 +437,9 @@ class Timers:
         the offset that were due before the time are passed over, but not those that came late and still waited when
         `recover` gave up the log. Stops at one that the wheel has no slot for yet. Releases the GIL.
         """
+    def look_ahead(self, offset: int, end: int, limit: int) -> None:
+        """Before messages `offset` to `end` are read again: find those that were stored anew, of which `enqueue` gives only
+        the last copies units. Releases the GIL."""
     def count(self, time: int) -> int:
         """Messages of a slot; one that deletes another counts -1."""
     def next_time(self, from_time: int, to_time: int) -> int:

@@ -213,6 +213,7 @@ class TimerStore:
             )
             if behind is None:
                 self._metrics = _Metrics()  # all that waits is counted once more
+            self._core.look_ahead(self.offset, maximum, self._store.readable_limit)
             self._save(self._checkpoint(), self._metrics_text())
 
     def _load_metrics(self) -> None:

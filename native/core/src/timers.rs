@@ -27,6 +27,7 @@ use crate::{
 pub const TOPIC: &str = "rmq_sys_wheel_timer";
 /// Milliseconds.
 const STEP_MAX: i64 = 1000;
+const LOOKED_AT_MAX: u64 = 1024;
 
 /// What a message in the timer topic says about itself.
 struct Wish<'r> {
@@ -34,18 +35,23 @@ struct Wish<'r> {
     real_topic: &'r [u8],
     deletes: Option<&'r [u8]>,
     unique_key: &'r [u8],
+    /// How often it was stored anew.
+    rolls: u32,
 }
 
 impl<'r> Wish<'r> {
     fn of(record: &Record<'r>) -> Option<Self> {
         let mut due = None;
-        let mut wish = Self { due: 0, real_topic: b"", deletes: None, unique_key: b"" };
+        let mut wish = Self { due: 0, real_topic: b"", deletes: None, unique_key: b"", rolls: 0 };
         for (name, value) in properties::items(record.properties) {
             match name {
                 b"TIMER_OUT_MS" => due = std::str::from_utf8(value).ok().and_then(|text| text.parse().ok()),
                 b"TIMER_DEL_UNIQKEY" => wish.deletes = Some(value),
                 b"REAL_TOPIC" => wish.real_topic = value,
                 b"UNIQ_KEY" => wish.unique_key = value,
+                b"TIMER_ROLL_TIMES" => {
+                    wish.rolls = std::str::from_utf8(value).ok().and_then(|text| text.parse().ok()).unwrap_or(0);
+                }
                 _ => {}
             }
         }
@@ -57,6 +63,12 @@ impl<'r> Wish<'r> {
     /// How a message that deletes this one names it.
     fn name(&self) -> Vec<u8> {
         [self.real_topic, b"+", self.unique_key].concat()
+    }
+
+    /// What only the copies of this message have in common that were stored anew `rolls` times.
+    fn copy(&self, rolls: u32) -> Vec<u8> {
+        let (due, rolls, kind) = (self.due.to_be_bytes(), rolls.to_be_bytes(), [u8::from(self.deletes.is_some())]);
+        [&due[..], &rolls, &kind, &self.name()].concat()
     }
 }
 
@@ -85,6 +97,9 @@ struct Wheel {
     intact: bool,
     /// Positions of messages that came late and still waited when the log was given up.
     late: HashSet<i64>,
+    /// When the queue is read again: copies in whose place another came, how many of each, and the end of what was looked at.
+    replaced: HashMap<Vec<u8>, u32>,
+    replaced_end: u64,
 }
 
 /// By real topic, how many more messages are pending.
@@ -120,17 +135,7 @@ impl Timers {
         delivered: (u64, i64),
     ) -> Result<(u64, u64, u64, Counts)> {
         let mut inner = self.inner();
-        let request = Request {
-            topic: TOPIC,
-            queue_id: 0,
-            offset: offset as i64,
-            count_max,
-            bytes_max: u64::MAX >> 1,
-            limit,
-            tags: None,
-            filter: None,
-        };
-        let got = get::get(&self.shared, &request)?;
+        let got = get::get(&self.shared, &request(offset, count_max, limit))?;
         if got.status == status::NO_MATCHED_LOGIC_QUEUE {
             return Ok((offset, 0, 0, Vec::new()));
         }
@@ -150,6 +155,9 @@ impl Timers {
                 if was_read && !inner.late.contains(&record.position) {
                     continue;
                 }
+                if inner.is_replaced(at, &wish) {
+                    continue;
+                }
                 match inner.place(&record, &wish, read_time, write_time) {
                     Ok(Some(weight)) => {
                         inner.late.remove(&record.position);
@@ -167,6 +175,9 @@ impl Timers {
                 }
                 placed += 1;
             }
+        }
+        if next >= inner.replaced_end {
+            inner.replaced = HashMap::new();
         }
         match failed.filter(|_| next == offset) {
             Some(error) => Err(error),
@@ -237,6 +248,32 @@ impl Timers {
         py.detach(|| self.enqueue_from(offset, count_max, limit, (read_time, write_time), delivered))
     }
 
+    fn look_ahead(&self, py: Python<'_>, offset: u64, end: u64, limit: u64) -> Result<()> {
+        py.detach(|| {
+            let (mut offset, mut replaced) = (offset, HashMap::<Vec<u8>, u32>::new());
+            while offset < end {
+                let got = get::get(&self.shared, &request(offset, LOOKED_AT_MAX, limit))?;
+                for run in &got.runs {
+                    let mut rest = got.bytes(run);
+                    while let Some(record) = record::decode(rest) {
+                        rest = &rest[record.size..];
+                        let wish = Wish::of(&record).filter(|wish| wish.rolls > 0 && !wish.unique_key.is_empty());
+                        if let Some(wish) = wish {
+                            *replaced.entry(wish.copy(wish.rolls - 1)).or_default() += 1;
+                        }
+                    }
+                }
+                if got.status == status::NO_MATCHED_LOGIC_QUEUE || got.next <= offset {
+                    break;
+                }
+                offset = got.next;
+            }
+            let mut inner = self.inner();
+            (inner.replaced, inner.replaced_end) = (replaced, end);
+            Ok(())
+        })
+    }
+
     fn count(&self, time: i64) -> i32 {
         self.inner().wheel.slot(time).map_or(0, |slot| slot.count)
     }
@@ -297,7 +334,17 @@ impl Timers {
 
 impl Wheel {
     fn new(log: TimerLog, wheel: TimerWheel, window: i64, damaged: bool, intact: bool) -> Self {
-        Self { log, wheel, window, opened: None, damaged, intact, late: HashSet::new() }
+        Self {
+            log,
+            wheel,
+            window,
+            opened: None,
+            damaged,
+            intact,
+            late: HashSet::new(),
+            replaced: HashMap::new(),
+            replaced_end: 0,
+        }
     }
 
     /// Find the log's end, and bring the wheel to it: (end, whether the wheel was made anew). At the end, units without a
@@ -388,6 +435,20 @@ impl Wheel {
                 wheel.link(time, position, unit.weight(), unit.previous < 0);
             }
         });
+    }
+
+    /// Whether a message was stored anew, behind this copy of it: each later copy takes the place of one.
+    fn is_replaced(&mut self, at: u64, wish: &Wish<'_>) -> bool {
+        if self.replaced.is_empty() || at >= self.replaced_end {
+            return false;
+        }
+        match self.replaced.get_mut(&wish.copy(wish.rolls)) {
+            Some(count) if *count > 0 => {
+                *count -= 1;
+                true
+            }
+            _ => false,
+        }
     }
 
     /// Give a message a unit: how much it weighs; None when the wheel has no slot for it yet.
@@ -578,6 +639,12 @@ pub fn pending_timers(
         }
         Ok((units, more))
     })
+}
+
+/// What gets messages of the queue of timers, of records that end at or below `limit`.
+fn request(offset: u64, count_max: u64, limit: u64) -> Request<'static> {
+    let (offset, bytes_max) = (offset as i64, u64::MAX >> 1);
+    Request { topic: TOPIC, queue_id: 0, offset, count_max, bytes_max, limit, tags: None, filter: None }
 }
 
 /// Where the message of a unit lies.

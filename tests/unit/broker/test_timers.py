@@ -504,6 +504,33 @@ async def test_another_step_finds_what_waits(tmp_path: Path, remote: RemotingCli
         assert len(await delivered(remote, broker)) == len(delays)
 
 
+async def test_another_step_gives_what_was_stored_anew_once(
+    tmp_path: Path, remote: RemotingClient, clock: FakeClock
+) -> None:
+    async with serving(tmp_path, clock, timerPrecisionMs="100", timerRollWindowSlot="50") as broker:
+        for body in ("one", "two"):  # sent by someone who makes ids that aren't unique
+            await send(remote, broker, body, TIMER_DELAY_SEC=20, UNIQ_KEY="same")
+        await send(remote, broker, "three", TIMER_DELAY_SEC=22)
+        for _ in range(2):
+            await settled(broker)
+            clock.seconds += 5.5
+        await settled(broker)
+        assert broker.timers is not None
+        assert broker.timers.queue[1] == 9
+    async with serving(tmp_path, clock) as broker:
+        await settled(broker)
+        assert broker.timers is not None
+        assert broker.timers.pending == 3
+        clock.seconds += 20
+        await settled(broker)
+        found = await delivered(remote, broker)
+        assert [(each.body, each.properties["TIMER_ROLL_TIMES"]) for each in found] == [
+            (b"one", "2"),
+            (b"two", "2"),
+            (b"three", "2"),
+        ]
+
+
 async def test_timers_can_be_held_back(tmp_path: Path, remote: RemotingClient, clock: FakeClock) -> None:
     """timerStopEnqueue, timerStopDequeue, and a disk that takes nothing; in between the broker goes on where it was."""
     async with serving(tmp_path, clock, timerStopEnqueue="true") as broker:
