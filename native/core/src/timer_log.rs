@@ -297,7 +297,10 @@ impl TimerLog {
         while self.files.len() > 1 {
             let next = self.min() + self.file_size;
             let last = self.before(next).and_then(|position| self.unit(position));
-            if last.is_none_or(|unit| unit.position as u64 >= log_min) {
+            let is_kept = |unit: Unit| unit.position as u64 >= log_min;
+            // Of the last alone it can't be told: units that were given back lead further down than those before them.
+            let mut units = (self.min()..next).step_by(UNIT).filter_map(|position| self.unit(position));
+            if last.is_none_or(is_kept) || units.any(is_kept) {
                 break;
             }
             let Some(file) = self.files.pop_front() else { break };

@@ -35,6 +35,30 @@ def test_log_files_go_when_the_commit_log_has_lost_their_messages(tmp_path: Path
     store.close()
 
 
+def test_a_log_file_stays_for_a_message_before_one_that_was_given_back(tmp_path: Path) -> None:
+    store = fresh(tmp_path)
+    wheel = timers(tmp_path, store)
+    wheel.recover(0, NOW)
+
+    def enqueue(*dues: int) -> list[int]:
+        _, offset = store.queue_bounds("rmq_sys_wheel_timer", 0) or (0, 0)
+        positions = [put(store, NOW + due, due) for due in dues]
+        found = wheel.enqueue(offset, 100, store.max_position, read_time=NOW, write_time=NOW, delivered=(0, 0))
+        assert found[1] == len(dues)
+        return positions
+
+    enqueue(0, 1, 50_000)
+    first, second = enqueue(60_000, 70_000)
+    wheel.open_slot(NOW)
+    assert len(wheel.due(1, 1000)[0]) == 1
+    wheel.give_back(0, NOW)
+    enqueue(80_000)
+    assert [Path(each).name for each in wheel.delete_below(first)] == [f"{0:020}"]
+    assert wheel.delete_below(second) == []
+    assert [Path(each).name for each in wheel.delete_below(store.max_position)] == [f"{172:020}"]
+    store.close()
+
+
 def test_a_message_waits_for_its_slot_until_the_wheel_has_turned(tmp_path: Path) -> None:
     """A slot serves one time in two weeks; nobody may be put into one that is still to be read."""
     store = fresh(tmp_path)
