@@ -10,7 +10,7 @@ from collections.abc import Awaitable
 
 from rockmq.base.errors import ProtocolError
 from rockmq.broker.drafts import Draft, DraftWriter
-from rockmq.broker.durability import TIMEOUT_REMARK, DurabilityGate
+from rockmq.broker.durability import DurabilityGate
 from rockmq.broker.groups import GroupTable
 from rockmq.broker.replies import after
 from rockmq.broker.topics import TopicTable
@@ -111,9 +111,5 @@ class SendBackHandler:
             put = self._writer.put(draft)
         except ProtocolError as error:
             raise Refusal(ResponseCode.MESSAGE_ILLEGAL, str(error)) from None
-
-        def answer(durable: bool) -> Command:
-            code = ResponseCode.SUCCESS if durable else ResponseCode.FLUSH_DISK_TIMEOUT
-            return codec.reply(request, code, None if durable else TIMEOUT_REMARK)
-
-        return after(self._gate, put.end, answer)
+        # What isn't on disk in time is stored all the same; told anything else, a Java consumer sends it itself, once more.
+        return after(self._gate, put.end, lambda durable: codec.reply(request))

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 from rockmq.base.clock import Clock
 from rockmq.base.errors import ProtocolError, RockMQError
-from rockmq.broker.durability import TIMEOUT_REMARK, DurabilityGate
+from rockmq.broker.durability import DurabilityGate
 from rockmq.broker.half_messages import Half, Outcome
 from rockmq.broker.replies import after
 from rockmq.broker.transactions import Transactions
@@ -87,11 +87,9 @@ class TransactionHandler:
             self._transactions.finished.tell()
 
         def answer(durable: bool) -> Command:
-            if not durable:
-                return codec.reply(request, ResponseCode.FLUSH_DISK_TIMEOUT, TIMEOUT_REMARK)
             if refusal is not None:
                 return codec.reply(request, ResponseCode.ILLEGAL_OPERATION, refusal)
-            return codec.reply(request)
+            return codec.reply(request)  # what isn't on disk in time is stored all the same (sendFinalMessage)
 
         return after(self._gate, self._store.core.max_position, answer)
 

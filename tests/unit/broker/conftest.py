@@ -1,9 +1,10 @@
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 import pytest
 
+from rockmq.broker.durability import DurabilityGate
 from rockmq.broker.server import Broker
 from rockmq.config.broker import BrokerOptions
 from rockmq.config.key import load
@@ -32,6 +33,20 @@ async def running(root: Path, **settings: str) -> AsyncIterator[Broker]:
         yield broker
     finally:
         await broker.close()
+
+
+@contextmanager
+def slow_disk() -> Iterator[None]:
+    """Meanwhile nobody hears that anything is forced."""
+    late: list[tuple[DurabilityGate, int]] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(DurabilityGate, "advance", lambda gate, position: late.append((gate, position)))
+        try:
+            yield
+        finally:
+            patch.undo()
+            for gate, position in late:
+                gate.advance(position)
 
 
 @pytest.fixture

@@ -1,5 +1,6 @@
 """Messages that a group couldn't consume: tried again later, and then dead letters."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -19,6 +20,7 @@ from rockmq.protocol.message import StoredMessage, decode_stored
 from rockmq.remoting.client import RemotingClient
 from tests.support.clock import FakeClock
 from tests.support.wire import RawClient, request
+from tests.unit.broker.conftest import slow_disk
 from tests.unit.broker.test_delays import running, settled
 from tests.unit.broker.test_messages import pull_request, send_request, sent
 
@@ -124,6 +126,20 @@ async def test_what_is_given_back_is_durable_when_it_is_answered(tmp_path: Path,
         assert DEAD not in before
         assert DEAD in (tmp_path / "config" / "topics.json").read_text()
         assert [each.body for each in await of(remote, broker, DEAD)] == [b"work"], "readers see only what is on disk"
+
+
+async def test_a_disk_that_is_too_slow_is_no_refusal(tmp_path: Path, remote: RemotingClient) -> None:
+    """A Java consumer that isn't told SUCCESS sends the message itself: it would be stored twice."""
+    clock = FakeClock()
+    async with running(tmp_path, clock, flushDiskType="SYNC_FLUSH") as broker:
+        message = await tried(remote, broker)
+        with slow_disk():
+            waiting = asyncio.create_task(remote.invoke(broker.address, back(message, -1), 10))
+            await asyncio.sleep(0.2)
+            assert not waiting.done()
+            clock.seconds += 6
+            assert (await waiting).code == ResponseCode.SUCCESS
+        assert len(await of(remote, broker, DEAD)) == 1
 
 
 FIELDS = {"offset": "0", "group": "consumers", "delayLevel": "0"}

@@ -17,6 +17,7 @@ from rockmq.protocol.headers.transaction import CheckTransactionState
 from rockmq.remoting.client import RemotingClient
 from rockmq.store import layout
 from tests.support.model import Record
+from tests.unit.broker.conftest import slow_disk
 from tests.unit.broker.test_messages import create_request, pull_request, send_request
 from tests.unit.broker.transaction_bench import (
     COMMIT,
@@ -267,6 +268,22 @@ async def test_a_waiting_pull_is_woken_by_the_commit(tmp_path: Path) -> None:
         assert not waiting.done()
         await bench.end(half, COMMIT)
         assert (await asyncio.wait_for(waiting, 5)).code == ResponseCode.SUCCESS
+
+
+async def test_a_disk_that_is_too_slow_hides_no_outcome(tmp_path: Path) -> None:
+    """As with Apache the end is a success, as it is stored; and a refusal stays one."""
+    async with Bench(tmp_path / "store", flushDiskType="SYNC_FLUSH") as bench:
+        halves = [await bench.prepare(b"committed"), await bench.prepare(b"rolled back")]
+        with slow_disk():
+            for decisions, code in (
+                ((COMMIT, ROLLBACK), ResponseCode.SUCCESS),
+                ((ROLLBACK, COMMIT), ResponseCode.ILLEGAL_OPERATION),
+            ):
+                waiting = [asyncio.create_task(bench.end(*each)) for each in zip(halves, decisions, strict=True)]
+                await asyncio.sleep(0.2)
+                assert not any(each.done() for each in waiting)
+                bench.clock.seconds += 6
+                assert [(await each).code for each in waiting] == [code, code]
 
 
 # Checks
