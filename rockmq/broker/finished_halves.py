@@ -1,19 +1,17 @@
 """What is told of finished half messages: op messages, and the progress behind them (TransactionalOpBatchService.java).
 
 An offset waits until there are enough for a message, or until `flush`, which comes every `transactionOpBatchInterval` and at
-the stop. The progress is saved when the op messages that it relies on are durable: the next start reads from it.
+the stop. The progress is saved when all that it relies on is forced, also with async flush: the next start reads from it.
 """
 
 import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Iterator
-from functools import partial
 
 from rockmq.base.clock import Clock
 from rockmq.base.errors import StoreUnavailable
 from rockmq.broker.drafts import Draft, DraftWriter
-from rockmq.broker.durability import DurabilityGate
 from rockmq.broker.half_messages import OP_SEPARATOR, OP_TAG, finished_in
 from rockmq.broker.offsets import ConsumerOffsets
 from rockmq.protocol import codec, ids, properties, topics
@@ -31,7 +29,6 @@ class FinishedHalves:
     def __init__(
         self,
         store: MessageStore,
-        gate: DurabilityGate,
         writer: DraftWriter,
         offsets: ConsumerOffsets,
         clock: Clock,
@@ -40,7 +37,6 @@ class FinishedHalves:
         pending_from: Callable[[], int],
     ) -> None:
         self._store = store
-        self._gate = gate
         self._writer = writer
         self._offsets = offsets
         self._clock = clock
@@ -54,6 +50,9 @@ class FinishedHalves:
         """(offset of an op message, largest offset in it) of those that may still be of interest."""
         self._next_op = 0
         self._progress = (0, 0)
+        """(half, op): offsets below which nothing is of interest, as they are saved."""
+        self._waiting: tuple[int, int, int] | None = None
+        """(position, half, op): progress that is saved when the log is on disk up to there; one at a time."""
 
     async def load(self) -> tuple[int, int, set[int]]:
         """(progress, end) of the half messages' queue, and which from there on are finished."""
@@ -126,18 +125,34 @@ class FinishedHalves:
         )
 
     def _save_progress(self) -> None:
+        self._settle()
         half = self._pending_from()
         while self._told and self._told[0][1] < half:
             self._told.popleft()
         op = self._told[0][0] if self._told else self._next_op
-        if (half, op) != self._progress:
-            self._progress = (half, op)
-            self._gate.when_durable(self._store.core.max_position, partial(self._progressed, half, op))
+        if self._waiting is None and (half, op) != self._progress:
+            self._waiting = (self._store.core.max_position, half, op)
+            self._store.request_flush()
+            self._settle()
 
-    def _progressed(self, half: int, op: int, durable: bool) -> None:
-        if durable:
-            self._offsets.commit(topics.TRANSACTION_GROUP, topics.TRANSACTION_HALF, 0, half)
-            self._offsets.commit(topics.TRANSACTION_GROUP, topics.TRANSACTION_OP, 0, op)
+    def _settle(self) -> None:
+        if self._waiting is None or self._waiting[0] > self._store.core.flushed_position:
+            return
+        _, half, op = self._waiting
+        self._waiting = None
+        self._progress = (half, op)
+        self._offsets.commit(topics.TRANSACTION_GROUP, topics.TRANSACTION_HALF, 0, half)
+        self._offsets.commit(topics.TRANSACTION_GROUP, topics.TRANSACTION_OP, 0, op)
+
+    async def close(self) -> None:
+        """Tell all, and save the progress, or the next start would have to find out what is finished."""
+        self.flush()
+        if self._waiting is not None:
+            try:
+                await self._store.force()
+                self.tell()
+            except StoreUnavailable as error:
+                log.error("the progress of transactions isn't saved; the next start reads more: %s", error)
 
 
 def _size(offset: int) -> int:

@@ -176,9 +176,9 @@ class Broker:
             self._closing.push_async_callback(timers.close)
             self.timers = runtime.timers = timers
         writer = DraftWriter(store, gate, [delays.park, TimerHook(options, timers, clock)])
-        transactions = Transactions(options, topics, store, gate, writer, offsets, clients.producers, clock)
+        transactions = Transactions(options, topics, store, writer, offsets, clients.producers, clock)
         await transactions.load()
-        self._closing.callback(transactions.finished.flush)  # or the next start would have to find out what is finished
+        self._closing.push_async_callback(transactions.finished.close)
         runtime.tellers += [delays.figures, clients.figures, transactions.figures]
         quotas = Quotas(topics, store, lambda: server.connections, options.network.client_send_quota, clock)
         pops = Pops(

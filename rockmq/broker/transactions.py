@@ -24,7 +24,6 @@ from rockmq.base.clock import Clock
 from rockmq.base.errors import RockMQError, StoreUnavailable
 from rockmq.broker.clients import Client
 from rockmq.broker.drafts import Draft, DraftWriter
-from rockmq.broker.durability import DurabilityGate
 from rockmq.broker.finished_halves import FinishedHalves
 from rockmq.broker.half_messages import Half, Outcome, outcome_in
 from rockmq.broker.offsets import ConsumerOffsets
@@ -73,14 +72,13 @@ class Pending:
 
 
 class Transactions:
-    """All transactions of a broker, from `load` to a last flush of `finished`. `producers` are the members of groups."""
+    """All transactions of a broker, from `load` to the close of `finished`. `producers` are the members of groups."""
 
     def __init__(
         self,
         options: BrokerOptions,
         topic_table: TopicTable,
         store: MessageStore,
-        gate: DurabilityGate,
         writer: DraftWriter,
         offsets: ConsumerOffsets,
         producers: Mapping[str, Mapping[Connection, Client]],
@@ -100,7 +98,6 @@ class Transactions:
         self._next_half = 0
         self.finished = FinishedHalves(
             store,
-            gate,
             writer,
             offsets,
             clock,

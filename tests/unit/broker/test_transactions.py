@@ -16,6 +16,7 @@ from rockmq.protocol.codes import RequestCode, ResponseCode
 from rockmq.protocol.headers.transaction import CheckTransactionState
 from rockmq.remoting.client import RemotingClient
 from rockmq.store import layout
+from rockmq.store.message_store import MessageStore
 from tests.support.model import Record
 from tests.unit.broker.conftest import slow_disk
 from tests.unit.broker.test_messages import create_request, pull_request, send_request
@@ -432,6 +433,25 @@ async def test_a_kill_between_commit_and_op_doubles_nothing(tmp_path: Path, flus
         await eventually(lambda: len(bench.asked) == 2)
         await asyncio.sleep(0.1)
         assert sorted(message.body for message in await bench.messages()) == [b"0", b"1", b"2", b"3"]
+
+
+async def test_progress_is_never_ahead_of_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With async flush a commit is answered before it is forced; a power cut then must leave its half message pending."""
+    async with Bench(tmp_path / "store", flushIntervalCommitLog="3600000") as bench:
+        with monkeypatch.context() as patch:
+            patch.setattr(MessageStore, "request_flush", lambda store: None)
+            await bench.end(await bench.prepare(b"x"), COMMIT)
+            async with asyncio.timeout(5):
+                while not await bench.messages(topics.TRANSACTION_OP):
+                    await asyncio.sleep(0.01)
+            await asyncio.sleep(0.1)
+            assert not await bench.progress(topics.TRANSACTION_HALF)
+            await bench.restart()
+            assert await bench.progress(topics.TRANSACTION_HALF) == 1, "and at the stop it is what is known"
+        await bench.end(await bench.prepare(b"y"), COMMIT)
+        async with asyncio.timeout(5):
+            while await bench.progress(topics.TRANSACTION_HALF) != 2:
+                await asyncio.sleep(0.01)
 
 
 async def test_an_acknowledged_rollback_survives_a_kill(tmp_path: Path) -> None:
