@@ -5,7 +5,7 @@ messages do; whoever delivers it later makes a new draft of the stored record.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from rockmq.broker.durability import DurabilityGate
@@ -70,6 +70,12 @@ class DraftWriter:
         self._store = store
         self._gate = gate
         self._hooks = hooks
+
+    def check(self, draft: Draft) -> None:
+        """Raise Refusal if a hook would refuse this draft, which stays as it is."""
+        tried = replace(draft, properties=dict(draft.properties))
+        for hook in self._hooks:
+            hook(tried)
 
     def put(self, draft: Draft) -> Put:
         """Store a message; it isn't durable yet. Raises Refusal, StoreUnavailable, and ProtocolError for properties or names

@@ -51,6 +51,8 @@ CARRY_BEHIND = 10_000
 a start has to read."""
 PROPERTIES_ROOM = 128
 """Bytes that the properties of a half message may grow by when it is written again."""
+LIGHT_QUEUE_ROOM = 48
+"""And for each light queue, whose index the commit adds."""
 SLICE = 20
 """Transactions that a round of checks looks after before others get the loop."""
 FOUND_MAX = 1024
@@ -147,8 +149,9 @@ class Transactions:
         if unique_key := said.get(properties.UNIQ_KEY):
             said[properties.TRANSACTION_ID] = unique_key
         said |= {properties.REAL_TOPIC: draft.topic, properties.REAL_QID: str(draft.queue_id)}
-        if len(properties.encode(said)) > properties.SIZE_MAX - PROPERTIES_ROOM:
-            remark = f"properties of a transactional message may have {properties.SIZE_MAX - PROPERTIES_ROOM} bytes"
+        size_max = properties.SIZE_MAX - PROPERTIES_ROOM - LIGHT_QUEUE_ROOM * len(draft.light_queues)
+        if len(properties.encode(said)) > size_max:
+            remark = f"properties of a transactional message may have {size_max} bytes"
             raise Refusal(ResponseCode.MESSAGE_ILLEGAL, f"{remark} with those that the broker adds")
         stored = self._clock.now_ms()
         # Neither delayed nor in light queues before it is committed.
@@ -180,6 +183,12 @@ class Transactions:
         if not (immunity.isascii() and immunity.isdigit() and len(immunity) < 10):
             remark = f"{properties.CHECK_IMMUNITY_TIME} is {immunity[:32]!r}: expected seconds, 0 to 999999999"
             raise Refusal(ResponseCode.MESSAGE_ILLEGAL, remark)
+        # Few producers would hear of it at the commit.
+        self._writer.check(draft)
+        for name in draft.light_queues:
+            if not topics.is_light(name) or name == draft.topic or ("/" not in name and topics.light_fault(name)):
+                remark = f"property {properties.INNER_MULTI_DISPATCH}: {name[:32]!r} can't be a light queue of {draft.topic}"
+                raise Refusal(ResponseCode.MESSAGE_ILLEGAL, remark)
 
     def half_at(self, position: int) -> Half | None:
         """The half message at a position, None when there is none."""
@@ -232,7 +241,14 @@ class Transactions:
         light_queues = draft.properties.get(properties.INNER_MULTI_DISPATCH, "").rstrip(",")
         if self._options.store.light_queues and light_queues and topics.allows_light_queues(draft.topic):
             draft.light_queues = light_queues.split(",")
-        self._writer.put(draft)
+        try:
+            self._writer.put(replace(draft, properties=dict(draft.properties)))
+        except Refusal as refusal:
+            if refusal.code != ResponseCode.MESSAGE_ILLEGAL:
+                raise  # it may be taken later
+            # It was taken once: the bound of a delay is another one now, or it was Apache's broker that took it.
+            log.warning("transaction %s is delivered at once: %s", half.unique_key, refusal)
+            self._writer.append(draft)
         self._finish(pending, Outcome.COMMITTED)
 
     def roll_back(self, root: int) -> None:

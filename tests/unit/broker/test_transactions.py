@@ -117,6 +117,11 @@ BAD_HALVES: dict[str, tuple[dict[str, str], str, int, str]] = {
     "a flag of a commit": ({}, "8", ResponseCode.MESSAGE_ILLEGAL, "0x8"),
     "a flag of a rollback": ({}, "12", ResponseCode.MESSAGE_ILLEGAL, "0xc"),
     "properties with no room": ({"mine": "x" * 32_500}, "4", ResponseCode.MESSAGE_ILLEGAL, "32639"),
+    "a level of words": ({"DELAY": "abc"}, "4", ResponseCode.MESSAGE_ILLEGAL, "'abc'"),
+    "a time of words": ({"TIMER_DELAY_MS": "soon"}, "4", ResponseCode.MESSAGE_ILLEGAL, "'soon'"),
+    "a time too far off": ({"TIMER_DELAY_SEC": "999999999"}, "4", ResponseCode.MESSAGE_ILLEGAL, "timerMaxDelaySec"),
+    "no light queue": ({"INNER_MULTI_DISPATCH": "%LMQ%a,nolmq"}, "4", ResponseCode.MESSAGE_ILLEGAL, "'nolmq'"),
+    "a light queue too long": ({"INNER_MULTI_DISPATCH": "%LMQ%" + "a" * 251}, "4", ResponseCode.MESSAGE_ILLEGAL, "'%LMQ%aa"),
     "a topic of the system": ({"topic": topics.TRANSACTION_HALF}, "4", ResponseCode.NO_PERMISSION, topics.TRANSACTION_HALF),
 }
 
@@ -124,7 +129,7 @@ BAD_HALVES: dict[str, tuple[dict[str, str], str, int, str]] = {
 @pytest.mark.parametrize("case", BAD_HALVES)
 async def test_what_cant_be_half_a_transaction_is_refused(tmp_path: Path, case: str) -> None:
     more, flag, code, words = BAD_HALVES[case]
-    async with Bench(tmp_path / "store") as bench:
+    async with Bench(tmp_path / "store", enableLmq="true", enableMultiDispatch="true") as bench:
         request = half_request(b"x", **more)
         request.fields["f"] = flag
         response = await bench.invoke(request)
@@ -243,6 +248,17 @@ async def test_a_committed_message_goes_into_its_light_queues_only_then(tmp_path
         for name in ("%LMQ%a", "%LMQ%b"):
             [message] = await bench.messages(name)
             assert (message.topic, message.body, message.properties["INNER_MULTI_QUEUE_OFFSET"]) == ("T", b"x", "0,0")
+
+
+async def test_a_delay_that_was_taken_is_no_reason_to_refuse_the_commit(tmp_path: Path) -> None:
+    async with Bench(tmp_path / "store", **NEVER) as bench:
+        half = await bench.prepare(b"x", TIMER_DELAY_SEC="100")
+        bench.settings["timerMaxDelaySec"] = "10"
+        await bench.restart()
+        assert (await bench.end(half, COMMIT)).code == ResponseCode.SUCCESS
+        assert [message.body for message in await bench.messages()] == [b"x"]
+        assert (await bench.end(half, COMMIT)).code == ResponseCode.SUCCESS
+        assert len(await bench.messages()) == 1
 
 
 async def test_hooks_see_a_message_when_it_is_committed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
