@@ -5,6 +5,7 @@ heartbeat for the expiry time. A change among a group's consumers is told to all
 """
 
 import logging
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -104,6 +105,8 @@ class ClientTables:
         self.producers: dict[str, dict[Connection, Client]] = {}
         self.consumers: dict[str, ConsumerGroup] = {}
         self._producer_ids: dict[str, Connection] = {}
+        self._ids: dict[Connection, Counter[str]] = {}
+        """In how many groups a connection produces, by the id that it says there."""
         self._watched: set[Connection] = set()
 
     def _client(self, client_id: str, connection: Connection, language: str, version: int) -> Client:
@@ -114,8 +117,25 @@ class ClientTables:
 
     def beat_producer(self, group: str, client_id: str, connection: Connection, language: str, version: int) -> None:
         members = self.producers.setdefault(group, {})
+        before = members.get(connection)
         members[connection] = self._client(client_id, connection, language, version)
+        if before is None or before.client_id != client_id:
+            self._ids.setdefault(connection, Counter())[client_id] += 1
+            if before is not None:
+                self._release(before)
         self._producer_ids[client_id] = connection
+
+    def _release(self, client: Client) -> None:
+        """A connection produces under an id in one group less; after the last one the id isn't its own any more."""
+        ids = self._ids[client.connection]
+        ids[client.client_id] -= 1
+        if ids[client.client_id]:
+            return
+        del ids[client.client_id]
+        if not ids:
+            del self._ids[client.connection]
+        if self._producer_ids.get(client.client_id) is client.connection:
+            del self._producer_ids[client.client_id]
 
     def producer(self, client_id: str) -> Connection | None:
         """The connection of a client that produces, if it has one here."""
@@ -169,9 +189,8 @@ class ClientTables:
         client = members.pop(connection, None)
         if not members:
             self.producers.pop(group, None)
-        is_gone = not any(connection in others for others in self.producers.values())
-        if client is not None and is_gone and self._producer_ids.get(client.client_id) is connection:
-            del self._producer_ids[client.client_id]
+        if client is not None:
+            self._release(client)
 
     def unregister_consumer(self, name: str, connection: Connection) -> None:
         group = self.consumers.get(name)

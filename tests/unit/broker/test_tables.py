@@ -259,6 +259,46 @@ def test_client_without_heartbeats_is_closed() -> None:
     assert (one.closed, two.closed) == (True, False)
 
 
+def test_a_producer_is_found_by_the_ids_it_has_now() -> None:
+    tables, one, two = Members().tables, Peer(), Peer()
+
+    def beat(group: str, client: str, peer: Peer) -> None:
+        tables.beat_producer(group, client, peer, "JAVA", 479)  # type: ignore[arg-type]
+
+    for number in range(3):
+        beat("g", f"c{number}", one)
+    assert [tables.producer(f"c{number}") for number in range(3)] == [None, None, one]
+    beat("h", "c2", one)
+    beat("h", "c2", one)
+    tables.unregister_producer("g", one)  # type: ignore[arg-type]
+    assert tables.producer("c2") is one
+    beat("g", "c2", two)
+    for callback in one.on_close:
+        callback(one)  # type: ignore[operator]
+    assert tables.producer("c2") is two, "it has come back by another connection"
+    tables.unregister_producer("g", two)  # type: ignore[arg-type]
+    assert (tables.producer("c2"), tables.producers) == (None, {})
+
+
+def test_a_connection_with_many_groups_is_lost_quickly() -> None:
+    class Counted(Peer):
+        looks = 0
+
+        def __hash__(self) -> int:
+            Counted.looks += 1
+            return id(self)
+
+    tables, peer, groups = Members().tables, Counted(), 500
+    for name, each in (("other", Peer()), ("g", peer)):
+        for number in range(groups):
+            tables.beat_producer(f"{name}{number}", name, each, "JAVA", 479)  # type: ignore[arg-type]
+    Counted.looks = 0
+    for callback in peer.on_close:
+        callback(peer)  # type: ignore[operator]
+    assert len(tables.producers) == groups
+    assert Counted.looks < 20 * groups
+
+
 def test_parked_pulls_are_bounded_woken_and_swept() -> None:
     clock = FakeClock()
     watched: list[tuple[str, int]] = []
