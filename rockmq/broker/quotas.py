@@ -29,6 +29,8 @@ class _Bucket:
     left: float
     seen: int
     """The count when it was looked at last."""
+    queues: int = 0
+    """Of a topic: those that were counted."""
     is_used_up: bool = False
 
     def look(self, count: int, seconds: float) -> bool:
@@ -46,6 +48,10 @@ def quota_of(config: TopicConfig) -> int | None:
     """Messages a second, None without a quota."""
     text = config.attributes.get(ATTRIBUTE, "")
     return int(text) if text.isascii() and text.isdigit() and int(text) > 0 else None
+
+
+def _queues(config: TopicConfig) -> int:
+    return max(config.write_queue_nums, config.read_queue_nums)
 
 
 class Quotas:
@@ -79,21 +85,22 @@ class Quotas:
             self._table.closed.discard(topic)
 
     def _set(self, config: TopicConfig) -> None:
-        name, quota = config.topic_name, quota_of(config)
+        name, quota, queues = config.topic_name, quota_of(config), _queues(config)
         held = self._topics.get(name)
         if quota is None:
             if held is not None:
                 del self._topics[name]
                 self._table.set_closed(name, False)
         elif held is None:
-            self._topics[name] = _Bucket(quota, quota, self._count(config))
+            self._topics[name] = _Bucket(quota, quota, self._count(config), queues)
         else:
             held.rate = quota
+            if held.queues != queues:  # what queues have that come back, or go, wasn't sent now
+                held.queues, held.seen = queues, self._count(config)
 
     def _count(self, config: TopicConfig) -> int:
         """Messages that the topic ever had."""
-        queues = max(config.write_queue_nums, config.read_queue_nums)
-        return sum(self._store.bounds(config.topic_name, queue_id)[1] for queue_id in range(queues))
+        return sum(self._store.bounds(config.topic_name, queue_id)[1] for queue_id in range(_queues(config)))
 
     def refusal(self, topic: str) -> str | None:
         """Why a topic takes no message now, and when it will; None when it does."""

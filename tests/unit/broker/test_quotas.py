@@ -48,6 +48,19 @@ async def test_a_topic_takes_so_many_messages_a_second(tmp_path: Path, remote: R
         await broker.close()
 
 
+async def test_queues_that_come_back_use_up_no_quota(tmp_path: Path, remote: RemotingClient) -> None:
+    """What they have was sent long ago."""
+    async with running(tmp_path) as broker:
+        await remote.ask(broker.address, create_request(queues=8), 5)
+        for _ in range(100):
+            await remote.ask(broker.address, send_request(b"x", queue_id=7), 5)
+        for queues in (8, 4, 8):
+            await remote.ask(broker.address, create_request(queues=queues, attributes="+send.quota=10"), 5)
+            await asyncio.sleep(0.2)
+        answer = await remote.invoke(broker.address, send_request(b"x"), 5)
+        assert answer.code == ResponseCode.SUCCESS, answer.remark
+
+
 async def test_a_quota_survives_a_restart(tmp_path: Path, remote: RemotingClient) -> None:
     async with running(tmp_path) as broker:
         await remote.ask(broker.address, create_request("Bound", attributes="+send.quota=5"), 5)
