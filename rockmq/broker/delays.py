@@ -44,7 +44,7 @@ SLICE_BYTES = 1 << 20
 LOOK_SECONDS = 0.5
 """The longest sleep while messages wait: clocks may be set."""
 RETRY_MS = 1000
-"""How long a level rests after the store has taken nothing."""
+"""How long a level rests after the store has taken nothing, or something went wrong."""
 
 _NUMBER = re.compile(r"[+-]?[0-9]{1,10}")
 _DELAYABLE = (TransactionState.NONE, TransactionState.COMMIT)
@@ -153,13 +153,23 @@ class Delays:
             self._woken.clear()
             for level in self._levels:
                 if level.is_to_be_looked_at(self._clock.now_ms()):
-                    self._deliver(level)
+                    self._deliver_or_rest(level)
                     await asyncio.sleep(0)
             dues = [level.due for level in self._levels if level.due is not None]
             pause = min((min(dues) - self._clock.now_ms()) / 1000, LOOK_SECONDS) if dues else None
             if pause is None or pause > 0:
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._woken.wait(), pause)
+
+    def _deliver_or_rest(self, level: _Level) -> None:
+        try:
+            self._deliver(level)
+        except Exception:
+            if self._store.failed:
+                raise
+            # Whatever it was, the other levels go on, and this one has passed nothing over.
+            log.exception("level %d stumbled; next try in %d ms", level.number, RETRY_MS)
+            level.due = self._clock.now_ms() + RETRY_MS
 
     def _deliver(self, level: _Level) -> None:
         """Deliver a slice of what is due."""

@@ -18,6 +18,7 @@ from rockmq.protocol.properties import tag_code
 from rockmq.remoting.client import RemotingClient
 from rockmq.store import layout
 from rockmq.store.dump import Wanted, queue_entries
+from rockmq.store.message_store import MessageStore
 from rockmq.store.verify import verify
 from tests.support.clock import FakeClock
 from tests.unit.broker.conftest import options
@@ -236,6 +237,30 @@ async def test_a_store_that_takes_nothing_makes_them_wait(
     async with running(tmp_path, clock) as broker:
         (message,) = await pulled(remote, broker, wait=True)
         assert message.body == b"parked"
+
+
+async def test_a_level_that_stumbles_goes_on_and_holds_up_no_other(
+    tmp_path: Path, remote: RemotingClient, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deliver = MessageStore.deliver
+
+    def stumble(store: MessageStore, level: int, *more: int) -> object:
+        if level == 1:
+            raise RuntimeError("not foreseen")
+        return deliver(store, level, *more)
+
+    async with running(tmp_path, clock) as broker:
+        with monkeypatch.context() as patch:
+            patch.setattr(MessageStore, "deliver", stumble)
+            for level in "12":
+                await sent(remote, broker, send_request(level.encode(), DELAY=level))
+            for _ in range(5):
+                clock.seconds += 1
+                await settled()
+            assert [message.body for message in await pulled(remote, broker)] == [b"2"]
+        clock.seconds += 1
+        await settled()
+        assert [message.body for message in await pulled(remote, broker)] == [b"2", b"1"]
 
 
 async def test_light_queues_get_it_when_it_is_delivered(tmp_path: Path, remote: RemotingClient, clock: FakeClock) -> None:
