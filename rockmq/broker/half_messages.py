@@ -50,9 +50,7 @@ class Half:
         """The half message in a record, None when it is another message."""
         if (found[14], found[2]) != (topics.TRANSACTION_HALF, 0):
             return None
-        draft = Draft.of_decoded(found)
-        draft.properties.pop(properties.CRC32, None)  # that of this record
-        return cls(found[4], found[5], found[9], draft)
+        return cls(found[4], found[5], found[9], Draft.of_decoded(found))
 
     def _number(self, name: str, otherwise: int) -> int:
         """A property that should be a number from 0 on."""
