@@ -20,6 +20,8 @@ pub struct Filter {
     code: Vec<Instruction>,
     /// The properties it names, the shortest first: most others are told from them by length.
     names: Vec<Box<[u8]>>,
+    /// Instructions that read all of a value.
+    readers: usize,
 }
 
 enum Instruction {
@@ -102,7 +104,12 @@ impl Filter {
         let code: Vec<_> =
             program.iter().map(|(name, operand)| instruction(name, operand, &names)).collect::<PyResult<_>>()?;
         check(&code).map_err(PyValueError::new_err)?;
-        Ok(Self { code, names })
+        let reads = |each: &&Instruction| {
+            use Instruction::{Between, Compare, Condition, In, Negate, NotBetween, Search};
+            matches!(each, Compare(_) | Between | NotBetween | In(_) | Search(..) | Negate | Condition)
+        };
+        let readers = code.iter().filter(reads).count();
+        Ok(Self { code, names, readers })
     }
 
     #[pyo3(name = "matches")]
@@ -209,7 +216,7 @@ impl Filter {
 
     /// About how many instructions' time it takes.
     pub fn cost(&self, properties: &[u8]) -> usize {
-        self.code.len() + properties.len() / BYTES_PER_INSTRUCTION
+        self.code.len() + (1 + self.readers) * properties.len() / BYTES_PER_INSTRUCTION
     }
 
     fn evaluate<'v>(&'v self, found: &[Value<'v>]) -> Value<'v> {

@@ -74,3 +74,19 @@ def test_a_store_of_long_addresses(tmp_path: Path) -> None:
         assert store.get("T", 0, 0, 9, 1 << 20, store.max_position, None, Filter(sql.program("a = 2")))[4] == 1
     finally:
         store.close()
+
+
+def test_what_reads_long_values_looks_at_fewer_messages(tmp_path: Path) -> None:
+    """The store is held while a pull filters."""
+    store = stores.fresh(tmp_path)
+    try:
+        text = model.text({"a": "a" * 30_000})
+        for _ in range(50):
+            stores.append(store, Record("T", 0, b"x", text, 0, 0, 5, PEER, 1000, HOST, 0, 0))
+        end = store.max_position
+        cheap = Filter(sql.program("b IS NOT NULL"))
+        slow = Filter(sql.program(" OR ".join(["a CONTAINS 'aab'"] * 300)))
+        assert store.get("T", 0, 0, 100, 1 << 20, end, None, cheap)[1] == 50
+        assert 1 <= store.get("T", 0, 0, 100, 1 << 20, end, None, slow)[1] < 5
+    finally:
+        store.close()
