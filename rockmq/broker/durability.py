@@ -88,14 +88,20 @@ class DurabilityGate:
         self.when_durable(position, deliver)
 
     def wake_when_durable(self, topic: str, queue_id: int, position: int) -> None:
-        """Wake who waits for a queue when everything below `position` is durable."""
-        queue = (topic, queue_id)
-        if self._immediate or position <= self._durable:
+        """Wake who waits for a queue when everything below `position` is durable, at once if it is."""
+        if not self.wake_later(topic, queue_id, position):
             self._wake(topic, queue_id)
-        elif self._expected.get(queue, 0) < position:
+
+    def wake_later(self, topic: str, queue_id: int, position: int) -> bool:
+        """As `wake_when_durable`, but when it is durable already nobody is woken, and this is False."""
+        if self._immediate or position <= self._durable:
+            return False
+        queue = (topic, queue_id)
+        if self._expected.get(queue, 0) < position:
             self._expected[queue] = position
             self._arrivals.append((position, queue))
             self._request_flush()
+        return True
 
     def when_durable(self, position: int, deliver: Callable[[bool], None]) -> None:
         """Call `deliver(True)` when everything below `position` is durable, or `deliver(False)` when that takes too long."""

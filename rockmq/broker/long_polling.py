@@ -71,15 +71,20 @@ class LongPolling:
             if any(parked.deadline <= now or parked.is_gone() for parked in waiting):
                 self._retry(queue, lambda parked: parked.deadline <= now)
 
+    def again(self, parked: Parked) -> None:
+        """Try one request, if it still waits."""
+        self._try(parked, last=False)
+
     def end(self, parked: Parked) -> None:
         """Answer one request for good, if it still waits."""
         self._try(parked, last=True)
 
     def _retry(self, queue: Queue, last: Callable[[Parked], bool]) -> None:
-        for parked in list(self._queues.get(queue, ())):
+        if queue not in self._queues:
+            return
+        self._watch(*queue)  # first: what comes while they try wakes them once more
+        for parked in list(self._queues[queue]):
             self._try(parked, last=last(parked))
-        if queue in self._queues:
-            self._watch(*queue)
 
     def _try(self, parked: Parked, *, last: bool) -> None:
         # A wake that the attempt itself has caused, or what was answered by such.

@@ -87,6 +87,10 @@ class ConsumerOffsets:
         """{topic: {queue id: offset}} of a group."""
         return {topic: groups[group] for topic, groups in self._table.items() if group in groups}
 
+    def groups(self, topic: str) -> list[str]:
+        """The groups that have offsets of a topic."""
+        return list(self._table.get(topic, ()))
+
     def delete_topic(self, topic: str) -> None:
         self._changed |= self._table.pop(topic, None) is not None
         for key in [key for key in self._resets if key[1] == topic]:

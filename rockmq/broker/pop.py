@@ -137,6 +137,8 @@ class Pops:
         self._due_max = DUE_MAX
         self._numbers = 0
         self.in_flight = 0
+        self.passes = 0
+        """How often a pop found nothing but there is more to look at."""
 
     # Popping
 
@@ -160,7 +162,7 @@ class Pops:
             return None
         found = self._get(key, start, count_max, wanted)
         if not found.messages:
-            self._passed(key, found)
+            self._passed(key, start, found)
             return None
         data = b"".join(found.buffers)
         numbers = list(_offsets(data))
@@ -197,7 +199,7 @@ class Pops:
             found = self._store.get(topic, queue_id, found.next_offset, count_max, POPPED_BYTES_MAX, *wanted)
         return found
 
-    def _passed(self, key: Key, found: GetResult) -> None:
+    def _passed(self, key: Key, start: int, found: GetResult) -> None:
         """Nothing that was looked at is wanted: it needn't be looked at again."""
         topic, group, queue_id = key
         if found.status not in (GetStatus.NO_MATCHED_MESSAGE, GetStatus.MESSAGE_WAS_REMOVING, GetStatus.OFFSET_FOUND_NULL):
@@ -207,6 +209,7 @@ class Pops:
             queue.next = max(queue.next, found.next_offset)
         else:
             self._offsets.commit(group, topic, queue_id, found.next_offset)
+        self.passes += start < found.next_offset < found.max_offset
 
     def pop_in_order(
         self,
@@ -228,7 +231,7 @@ class Pops:
         found = self._get(key, start, count_max, wanted)
         if not found.messages:
             if held is None:
-                self._passed(key, found)
+                self._passed(key, start, found)
             return None
         data = b"".join(found.buffers)
         numbers = list(_offsets(data))
@@ -242,12 +245,18 @@ class Pops:
         self._offsets.commit(group, topic, queue_id, held.committed())
         return Popped(data, numbers, found.max_offset - found.next_offset, held.counts)
 
+    def is_open(self, key: Key, *, order: bool, attempt_id: str | None) -> bool:
+        """Whether a pop may have messages of a queue, if there are any."""
+        if order:
+            ordered = self._ordered.get(key)
+            return ordered is None or not ordered.is_blocked(attempt_id, self._clock.now_ms())
+        queue = self._queues.get(key)
+        return self.in_flight < IN_FLIGHT_MAX and (queue is None or len(queue.handed) < self._in_flight_max)
+
     def has_messages(self, key: Key, *, order: bool, attempt_id: str | None) -> bool:
         """Whether a pop might find something."""
-        if order:
-            held = self._ordered.get(key)
-            if held is not None and held.is_blocked(attempt_id, self._clock.now_ms()):
-                return False
+        if not self.is_open(key, order=order, attempt_id=attempt_id):
+            return False
         found = self._get(key, self.next_offset(key), 1, ANYTHING)
         return found.messages > 0
 
@@ -339,15 +348,15 @@ class Pops:
         heappush(self._due, (when, self._numbers, key, pop_time, offsets))
         if len(self._due) > self._due_max:
             # Most of what is popped is acknowledged long before its time.
-            self._due = [item for item in self._due if self._is_out(*item[2:])]
+            self._due = [item for item in self._due if self._is_out(*item)]
             heapify(self._due)
             self._due_max = max(DUE_MAX, 2 * len(self._due))
 
-    def _is_out(self, key: Key, pop_time: int, offsets: list[int]) -> bool:
-        """Whether anything of a pop isn't acknowledged."""
+    def _is_out(self, when: int, _number: int, key: Key, pop_time: int, offsets: list[int]) -> bool:
+        """Whether anything of a pop isn't acknowledged, and counts from then."""
         if not offsets:
             ordered = self._ordered.get(key)
-            return ordered is not None and ordered.pop_time == pop_time
+            return ordered is not None and ordered.pop_time == pop_time and when in ordered.handed.values()
         queue = self._queues.get(key)
         return queue is not None and any(queue.handed.get(offset, (None, 0))[0] == pop_time for offset in offsets)
 
@@ -363,8 +372,13 @@ class Pops:
                 queue = self._queues.get(key)
                 if queue is None or queue.handed.get(offset, (None, 0))[0] != pop_time:
                     continue
-                if left == 0 or not self._revive(key, queue, offset, pop_time):
-                    self._expect(now + (PAUSE_MS if left else 0), key, pop_time, offsets[number:])
+                is_away = False
+                try:
+                    is_away = left > 0 and self._revive(key, queue, offset, pop_time)
+                finally:
+                    if not is_away:
+                        self._expect(now + (PAUSE_MS if left else 0), key, pop_time, offsets[number:])
+                if not is_away:
                     return
                 left -= 1
 
@@ -379,17 +393,17 @@ class Pops:
         if not found.messages or next(_offsets(data)) != offset:
             self._finish(key, queue, offset)  # retention has taken it
             return True
-        draft = Draft.of(data)
-        draft.topic, draft.queue_id = retry, 0
-        draft.reconsume_times += offset not in queue.suspended
-        draft.properties.setdefault(properties.FIRST_POP_TIME, str(pop_time))
-        draft.properties[properties.ORIGIN_GROUP] = group
         try:
+            draft = Draft.of(data)
+            draft.topic, draft.queue_id = retry, 0
+            draft.reconsume_times += offset not in queue.suspended
+            draft.properties.setdefault(properties.FIRST_POP_TIME, str(pop_time))
+            draft.properties[properties.ORIGIN_GROUP] = group
             put = self._writer.append(draft)  # properties of a delay that is over are still there
         except StoreUnavailable as error:
             log.warning("messages that %s didn't acknowledge can't be given out again now: %s", group, error)
             return False
-        except ProtocolError as error:
+        except (ProtocolError, ValueError) as error:
             log.error(
                 "%s:%d:%d can't be given out again to %s, it is passed over: %s", topic, queue_id, offset, group, error
             )

@@ -11,7 +11,7 @@ from rockmq.broker.pop import Pops
 from rockmq.broker.runtime_info import RuntimeInfo
 from rockmq.broker.topics import QUEUES_MAX, TopicTable
 from rockmq.config.broker import BrokerOptions
-from rockmq.protocol import codec, json, topics
+from rockmq.protocol import codec, json, pop, topics
 from rockmq.protocol.bodies.common import DataVersion, KVTable, MessageQueue, TopicConfig
 from rockmq.protocol.bodies.route import TopicTable as TopicTableBody
 from rockmq.protocol.codec import Command
@@ -111,15 +111,21 @@ class AdminHandlers:
         if topics.is_system(header.topic):
             remark = f"the topic {header.topic} belongs to the system and can't be deleted"
             raise Refusal(ResponseCode.INVALID_PARAMETER, remark)
-        saved = self._topics.delete(header.topic)
+        # Messages that groups have popped and will get again are in topics of their own.
+        retries = [pop.retry_topic(header.topic, group) for group in self._offsets.groups(header.topic)]
+        for topic in (header.topic, *(retry for retry in retries if self._topics.get(retry) is not None)):
+            await self._delete(topic)
+        return codec.reply(request)
+
+    async def _delete(self, topic: str) -> None:
+        saved = self._topics.delete(topic)
         # The queues go with what watches them: if the topic is made anew, nothing would wake whoever waits for this one.
-        self._long_polling.answer_topic(header.topic)
-        self._offsets.delete_topic(header.topic)
-        self._pops.forget_topic(header.topic)
-        await self._store.delete_queues(header.topic)
+        self._long_polling.answer_topic(topic)
+        self._offsets.delete_topic(topic)
+        self._pops.forget_topic(topic)
+        await self._store.delete_queues(topic)
         if saved is not None:
             await saved
-        return codec.reply(request)
 
     def all_topics(self, header: GetAllTopicConfig, request: Command, connection: Connection) -> Command:
         table, version = self._topics.all(), self._topics.version

@@ -45,6 +45,8 @@ POLL_SECONDS_MAX = 60.0
 BATCH_ACKS_MAX = 1024
 BITS_MAX = 8192
 """Bytes of the bit set of a batch of acknowledgements: a pop gives 32 messages, from a range that filters may make wide."""
+ANSWER_BYTES_MAX = 4 << 20
+"""When so much is found no other queue is looked at: clients take frames up to 16 MiB."""
 
 
 class PopHandlers:
@@ -128,7 +130,7 @@ class PopHandlers:
         now, left, rest = self._clock.now_ms(), header.max_msg_nums, 0
         found: list[tuple[str, int, Popped]] = []
         for topic, queue_id, selection in sources:
-            if left == 0:
+            if left == 0 or sum(len(popped.data) for _, _, popped in found) >= ANSWER_BYTES_MAX:
                 break
             key = (topic, header.consumer_group, queue_id)
             from_end = header.init_mode == 1
@@ -190,9 +192,12 @@ class PopHandlers:
         polling = (header.topic, header.consumer_group, header.queue_id)
 
         def attempt(last: bool) -> bool:
+            passes = self._pops.passes
             answer = self._refusal(header, request) or again(last)
             if answer is None:
-                self._await_what_is_not_durable(header.consumer_group, queues)
+                self._is_more(header, queues)
+                if self._pops.passes != passes:
+                    loop.call_soon(self._long_polling.again, parked)
                 return False
             connection.answer(request, answer)
             return True
@@ -203,13 +208,15 @@ class PopHandlers:
             if not self._polling[polling]:
                 del self._polling[polling]
 
+        loop = asyncio.get_running_loop()
         parked = Parked(self._clock.monotonic() + wait, attempt, lambda: connection.lost, ended)
         if not self._long_polling.park(queues, parked):
             return False
         self._polling[polling] += 1
         # Parked pulls are looked at every 5 s, which is late for who polls for one.
-        timer = asyncio.get_running_loop().call_later(wait, self._long_polling.end, parked)
-        self._await_what_is_not_durable(header.consumer_group, queues)
+        timer = loop.call_later(wait, self._long_polling.end, parked)
+        if self._is_more(header, queues):
+            self._long_polling.again(parked)
         return True
 
     def _refusal(self, header: Pop | Notification, request: Command) -> Command | None:
@@ -220,10 +227,17 @@ class PopHandlers:
             return codec.reply(request, refusal.code, refusal.remark)
         return None
 
-    def _await_what_is_not_durable(self, group: str, queues: list[tuple[str, int]]) -> None:
+    def _is_more(self, header: Pop | Notification, queues: list[tuple[str, int]]) -> bool:
+        """Whether there are messages to pop which came before anybody waited; the pop is woken for those that aren't durable
+        yet. Where all is out that may be, an acknowledgement wakes it."""
+        end, more = self._store.core.max_position, False
         for topic, queue_id in queues:
-            if self._store.bounds(topic, queue_id)[1] > self._pops.next_offset((topic, group, queue_id)):
-                self._gate.wake_when_durable(topic, queue_id, self._store.core.max_position)
+            key = (topic, header.consumer_group, queue_id)
+            if self._store.bounds(topic, queue_id)[1] <= self._pops.next_offset(key):
+                continue
+            if self._pops.is_open(key, order=bool(header.order), attempt_id=header.attempt_id):
+                more |= not self._gate.wake_later(topic, queue_id, end)
+        return more
 
     def _check(self, header: Pop | Notification | PollingInfo) -> TopicConfig:
         if not self._readable:
@@ -280,6 +294,10 @@ class PopHandlers:
                 remark = f"the bit set has {len(part.bits)} bytes, the bound is {BITS_MAX}"
                 raise Refusal(ResponseCode.INVALID_PARAMETER, remark)
             pop.real_topic(part.topic, part.consumer_group, part.retry)
+        acknowledged = sum(int.from_bytes(part.bits, "little").bit_count() for part in body.acks)
+        if acknowledged > BATCH_ACKS_MAX * COUNT_MAX:
+            remark = f"the batch acknowledges {acknowledged} messages, the bound is {BATCH_ACKS_MAX * COUNT_MAX}"
+            raise Refusal(ResponseCode.INVALID_PARAMETER, remark)
         for part in body.acks:
             self._ack_part(part)
         return codec.reply(request)
@@ -288,10 +306,11 @@ class PopHandlers:
         topic = pop.real_topic(part.topic, part.consumer_group, part.retry)
         key = (topic, part.consumer_group, part.queue_id)
         ack = self._pops.ack_in_order if part.revive_queue_id == pop.ORDERED else self._pops.ack
-        for at, byte in enumerate(part.bits):
-            for bit in range(8):
-                if byte >> bit & 1:
-                    ack(key, part.start_offset + at * 8 + bit, part.pop_time)
+        bits = int.from_bytes(part.bits, "little")
+        while bits:
+            lowest = bits & -bits
+            ack(key, part.start_offset + lowest.bit_length() - 1, part.pop_time)
+            bits ^= lowest
 
     def change(self, header: ChangeInvisibleTime, request: Command, connection: Connection) -> Command:
         handle = self._handle(header)

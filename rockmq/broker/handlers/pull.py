@@ -272,7 +272,7 @@ class PullHandler:
             if not last and goes_on and result.next_offset >= result.max_offset:
                 # What was looked at and doesn't match needn't be looked at again.
                 wanted.offset = result.next_offset
-                self._await_what_is_not_durable(wanted)
+                self._is_more(wanted)
                 return False
             connection.answer(request, _not_found(wanted, request, result, code))
             return True
@@ -281,14 +281,17 @@ class PullHandler:
         parked = Parked(self._clock.monotonic() + wait, attempt, lambda: connection.lost)
         if not self._long_polling.park([(header.topic, header.queue_id)], parked):
             return False
-        self._await_what_is_not_durable(wanted)
+        if self._is_more(wanted):
+            self._long_polling.again(parked)
         return True
 
-    def _await_what_is_not_durable(self, wanted: _Wanted) -> None:
-        """Have a pull that begins to wait, or goes on, woken for messages whose arrival was told before."""
+    def _is_more(self, wanted: _Wanted) -> bool:
+        """Whether there are messages that may be read, which came before anybody waited; the pull is woken for those that
+        aren't durable yet."""
         topic, queue_id = wanted.header.topic, wanted.header.queue_id
-        if self._store.bounds(topic, queue_id)[1] > wanted.offset:
-            self._gate.wake_when_durable(topic, queue_id, self._store.core.max_position)
+        if self._store.bounds(topic, queue_id)[1] <= wanted.offset:
+            return False
+        return not self._gate.wake_later(topic, queue_id, self._store.core.max_position)
 
 
 def _response_code(result: GetResult, offset: int) -> ResponseCode:

@@ -5,16 +5,19 @@ import base64
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rockmq.broker.pop import Popped, Pops
 from rockmq.broker.server import Broker
 from rockmq.protocol import codec
 from rockmq.protocol.codec import Command
 from rockmq.protocol.codes import RequestCode, ResponseCode
 from rockmq.protocol.header import decode
+from rockmq.protocol.headers.admin import DeleteTopic
 from rockmq.protocol.headers.offset import QueryConsumerOffset
 from rockmq.protocol.headers.pop import (
     Ack,
@@ -29,6 +32,8 @@ from rockmq.protocol.headers.pop import (
 )
 from rockmq.protocol.message import StoredMessage, decode_stored
 from rockmq.remoting.client import RemotingClient
+from rockmq.store import GetResult
+from rockmq.store.message_store import MessageStore
 from tests.support.clock import FakeClock
 from tests.unit.broker.conftest import options, running
 from tests.unit.broker.test_messages import create_request, send_request, sent
@@ -211,6 +216,10 @@ async def test_many_are_acknowledged_together(group: Group, clock: FakeClock) ->
     answer = await group.ask(RequestCode.BATCH_ACK_MESSAGE, None, json.dumps(body).encode())
     assert answer.code == 0, answer.remark
     assert await group.offset() == 1, "all but the second"
+    full = base64.b64encode(b"\xff" * 8192).decode()
+    many = {"brokerName": "broker-a", "acks": [part | {"it": int(invisible), "b": full}] * 2}
+    answer = await group.ask(RequestCode.BATCH_ACK_MESSAGE, None, json.dumps(many).encode())
+    assert (answer.code, "131072 messages" in answer.remark) == (ResponseCode.INVALID_PARAMETER, True)
     clock.seconds += INVISIBLE / 1000 + 1
     assert [message.body for message, _ in await again(group, 1)] == [b"1"]
 
@@ -304,6 +313,113 @@ async def test_what_is_out_is_bounded(tmp_path: Path, remote: RemotingClient) ->
         assert not waiting.done()
         await group.ack(*popped[0])
         assert [message.body for message, _ in await waiting] == [b"5"]
+
+
+async def test_pops_that_wait_for_an_acknowledgement_dont_wake_each_other(
+    group: Group, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tries = 0
+    pop_in_order = Pops.pop_in_order
+
+    def counted(self: Pops, *args: Any, **more: Any) -> Popped | None:
+        nonlocal tries
+        tries += 1
+        return pop_in_order(self, *args, **more)
+
+    monkeypatch.setattr(Pops, "pop_in_order", counted)
+    await group.send(b"0", b"1")
+    order = {"order": True, "queue_id": 0, "max_msg_nums": 1}
+    ((message, handle),) = await group.pop(**order)
+    waiting = [asyncio.create_task(group.pop(**order, poll_time=20_000)) for _ in range(12)]
+    await asyncio.sleep(0.3)
+    assert tries < 40
+    assert await group.ack(message, handle) == 0
+    await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+    assert [[each.body for each, _ in task.result()] for task in waiting if task.done()] == [[b"1"]]
+    for task in waiting:
+        task.cancel()
+
+
+async def test_a_pop_goes_on_over_what_it_does_not_want(group: Group) -> None:
+    await asyncio.gather(*(group.send(b"%d" % number, tag="a") for number in range(2000)))
+    await group.send(b"wanted", tag="b")
+    async with asyncio.timeout(10):  # its own poll time is twice as long
+        assert await group.bodies(exp="b", exp_type="TAG", poll_time=20_000) == [b"wanted"]
+    waiting = asyncio.create_task(group.bodies(exp="c", exp_type="TAG", poll_time=20_000))
+    await asyncio.gather(*(group.send(b"%d" % number, tag="a") for number in range(2000)))
+    await group.send(b"later", tag="c")
+    async with asyncio.timeout(10):
+        assert await waiting == [b"later"]
+
+
+async def test_a_read_that_fails_costs_no_message(
+    group: Group, clock: FakeClock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    await group.send(b"0", b"1", b"2")
+    assert len(await group.pop()) == 3
+    get, faults = MessageStore.get, [OSError("too many open files")]
+
+    def failing(self: MessageStore, *args: Any) -> GetResult:
+        if faults:
+            raise faults.pop()
+        return get(self, *args)
+
+    monkeypatch.setattr(MessageStore, "get", failing)
+    clock.seconds += INVISIBLE / 1000 + 1
+    async with asyncio.timeout(10):
+        while faults:
+            await asyncio.sleep(0.02)
+    clock.seconds += 2
+    assert sorted(message.body for message, _ in await again(group, 3)) == [b"0", b"1", b"2"]
+    assert "too many open files" in caplog.text
+
+
+async def test_an_answer_fits_into_a_frame(tmp_path: Path, remote: RemotingClient) -> None:
+    async with running(tmp_path) as broker:
+        await remote.ask(broker.address, create_request(queues=6), 5)
+        group = Group(broker, remote)
+        for queue_id in range(6):
+            await group.send(bytes(3_500_000), queue_id=queue_id)
+        found = [len(await group.pop()) for _ in range(4)]
+        assert sum(found) == 6
+        assert max(found) < 4, "four would be 14 MB"
+
+
+async def test_times_that_are_changed_again_and_again_take_no_memory(
+    group: Group, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rockmq.broker.pop.DUE_MAX", 20)
+    heaps = []
+    expect = Pops._expect
+
+    def seen(self: Pops, *args: Any) -> None:
+        self._due_max = min(self._due_max, 40)
+        expect(self, *args)
+        heaps.append(len(self._due))
+
+    monkeypatch.setattr(Pops, "_expect", seen)
+    await group.send(b"0", b"1")
+    order = {"order": True, "queue_id": 0, "max_msg_nums": 1}
+    ((message, handle),) = await group.pop(**order)
+    for _ in range(200):
+        clock.seconds += 0.01
+        assert (await group.change(message, handle, INVISIBLE)).code == 0
+    assert max(heaps) <= 41
+
+
+async def test_a_topic_takes_what_was_to_come_again_with_it(group: Group, clock: FakeClock) -> None:
+    await group.send(b"old")
+    assert await group.bodies() == [b"old"]
+    clock.seconds += INVISIBLE / 1000 + 1
+    async with asyncio.timeout(10):
+        while await group.offset() != 1:  # it is in the retry topic
+            await asyncio.sleep(0.02)
+    answer = await group.ask(RequestCode.DELETE_TOPIC_IN_BROKER, DeleteTopic(topic="T"))
+    assert answer.code == 0
+    await group.remote.ask(group.broker.address, create_request(queues=2), 5)
+    assert await group.bodies() == []
+    await group.send(b"new")
+    assert await group.bodies() == [b"new"]
 
 
 async def test_a_restart_gives_out_again_from_the_first_that_isnt_acknowledged(
