@@ -2,7 +2,7 @@
 
 A disk that isn't mounted leaves an empty directory. If it has the log's newest files nobody misses them: the log looks
 shorter, and what comes next would take the same positions. So with several directories the newest file with messages of each
-is kept here, forced, from when it begins; a start that doesn't find it opens nothing.
+is kept here, forced, within a second of its first message; a start that doesn't find it opens nothing.
 """
 
 import json
