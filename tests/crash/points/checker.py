@@ -110,8 +110,11 @@ def compare(store: _core.Store, history: History, scanned: tuple[int, int] | Non
     if scanned is not None:
         before = [one for one in records[:count] if log_min <= one.position < scanned[0]]
         expected = sum(one.position >= scanned[0] for one in records[:count])
-        # Without any simple queue on disk, all may have been deleted, for a recovery to make them again.
-        if not any(one.is_queued and one.topic != load.BATCH_TOPIC for one in before) and scanned[1] != expected:
+        # Without any simple queue on disk, all may have been deleted, for a recovery to make them again; and so may one of
+        # which nothing is left before.
+        queues = {one.queue for one in before if one.is_queued}
+        new = {one.queue for one in records[:count] if one.is_queued and one.position >= scanned[0]} - queues
+        if (new or all(topic == load.BATCH_TOPIC for topic, _ in queues)) and scanned[1] != expected:
             expected += len(before)
         require(scanned[1] == expected, f"{scanned[1]} records were seen from {scanned[0]} on, not {expected}")
     compare_queues(store, records[:count], log_min, end)
