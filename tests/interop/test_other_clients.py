@@ -66,7 +66,7 @@ def go(broker: server.Server, tmp_path_factory: pytest.TempPathFactory) -> dict[
 
 @pytest.mark.parametrize("step", GO)
 def test_go(go: dict[str, Event], step: str) -> None:
-    assert go[step].get("result", go[step].get("error")) == GO[step]
+    assert go[step].get("result", go[step].get("fault")) == GO[step]
 
 
 @pytest.fixture(scope="module")
@@ -84,4 +84,4 @@ def node(broker: server.Server, tmp_path_factory: pytest.TempPathFactory) -> dic
 
 @pytest.mark.parametrize("step", NODE)
 def test_node(node: dict[str, Event], step: str) -> None:
-    assert node[step].get("result", node[step].get("error")) == NODE[step]
+    assert node[step].get("result", node[step].get("fault")) == NODE[step]

@@ -19,7 +19,8 @@ def missing(tool: str) -> str | None:
 
 
 def go_steps(directory: Path, namesrv: str, prefix: str, *steps: str) -> Process:
-    return Process("go-steps", [str(_go_program()), namesrv, prefix, *steps], directory)
+    # A consumer that gets everything keeps its offsets below HOME.
+    return Process("go-steps", [str(_go_program()), namesrv, prefix, *steps], directory, {"HOME": str(directory)})
 
 
 def node_steps(directory: Path, namesrv: str, prefix: str) -> Process:

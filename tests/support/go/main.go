@@ -51,7 +51,7 @@ func main() {
 		}
 		line := map[string]any{"event": "step", "name": each.name}
 		if result, err := each.take(); err != nil {
-			line["error"] = err.Error()
+			line["fault"] = err.Error()
 		} else {
 			line["result"] = result
 		}
