@@ -167,9 +167,11 @@ impl View {
         Ok((begin, self.unit(begin)?.map_or(self.next, |unit| unit.first as u64)))
     }
 
-    /// Delete the files before the one that holds unit `begin`, never the last.
-    pub fn delete_files_below(&self, begin: u64) -> Result<()> {
-        self.files.delete_below(&self.topic, self.id, begin)
+    /// Delete the files before the one that holds unit `begin`, never the last, nor that of the last unit whose record is on
+    /// disk, below `flushed`: should a power cut take what is behind it, only that one tells the next offset.
+    pub fn delete_files_below(&self, begin: u64, flushed: u64) -> Result<()> {
+        let durable = self.search(|unit| unit.entry.end() <= flushed)?;
+        self.files.delete_below(&self.topic, self.id, begin.min(durable.saturating_sub(1)))
     }
 
     /// The offset for a time: LOWER is that of the first unit stored at or after it, or of the last; UPPER that of the last

@@ -613,11 +613,14 @@ impl Shared {
             }
         }
         let _io = lock(&self.queue_io);
-        let views = self.state().batch_queues.views();
+        let (views, flushed) = {
+            let mut state = self.state();
+            (state.batch_queues.views(), state.log.flushed())
+        };
         for view in &views {
             let (begin, min) = view.beginning_at(min)?;
             if self.state().batch_queues.raise_min(view, begin, min) {
-                view.delete_files_below(begin)?;
+                view.delete_files_below(begin, flushed)?;
             }
         }
         Ok(paths)
