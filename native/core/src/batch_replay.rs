@@ -47,21 +47,23 @@ impl BatchReplay {
     }
 
     fn load_queue(&mut self, topic: &str, id: i32, path: &Path) -> Result<()> {
-        let bases = self.queues.files.list(path)?;
-        let size = self.queues.files.file_size;
-        // Files behind a gap are what counts, as the newest are there.
-        let first = bases.windows(2).rposition(|pair| pair[0] + size != pair[1]).map_or(0, |gap| gap + 1);
-        let Some(&first_base) = bases.get(first) else { return Ok(()) };
+        let (start, files) = (self.start, &self.queues.files);
+        let mut bases = files.list(path)?;
+        let counting = files.counting(&bases, |base| {
+            let first = files.read(topic, id, base / UNIT as u64, 1).at("read", &mapped_file::path(path, base))?;
+            Ok(Unit::read(&first).is_some_and(|first| (first.entry.position as u64) < start))
+        })?;
+        bases = bases[counting].to_vec();
+        let Some(&first_base) = bases.first() else { return Ok(()) };
         let begin = first_base / UNIT as u64;
         let mut end = begin;
-        for &base in bases[first..].iter().rev() {
+        for &base in bases.iter().rev() {
             let used = self.used_units(topic, id, base / UNIT as u64)?;
             if used > 0 {
                 end = base / UNIT as u64 + used;
                 break;
             }
         }
-        let start = self.start;
         let Some(queue) = self.queues.queue_or_new(topic.as_bytes(), id) else { return Ok(()) };
         queue.take_up(begin, end, |unit| (unit.entry.position as u64) < start)?;
         // A damaged size doesn't hide what the scan finds.

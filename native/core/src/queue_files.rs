@@ -4,6 +4,7 @@
 use std::{
     fs::{self, File, OpenOptions},
     io,
+    ops::Range,
     os::unix::fs::FileExt,
     path::{Path, PathBuf},
     sync::Arc,
@@ -174,6 +175,22 @@ impl QueueFiles {
         }
         bases.sort_unstable();
         Ok(bases)
+    }
+
+    /// Which of the files that `list` has found are the queue, if some are missing between them: those around the last one
+    /// that begins with a trusted entry. What is behind a gap after that was never forced, or not all of it: the scan finds it.
+    pub fn counting(&self, bases: &[u64], is_trusted: impl Fn(u64) -> Result<bool>) -> Result<Range<usize>> {
+        let is_gap = |pair: &[u64]| pair[0] + self.file_size != pair[1];
+        if !bases.windows(2).any(is_gap) {
+            return Ok(0..bases.len());
+        }
+        let mut last = bases.len() - 1;
+        while last > 0 && !is_trusted(bases[last])? {
+            last -= 1;
+        }
+        let start = bases[..=last].windows(2).rposition(is_gap).map_or(0, |gap| gap + 1);
+        let end = bases[last..].windows(2).position(is_gap).map_or(bases.len(), |gap| last + gap + 1);
+        Ok(start..end)
     }
 
     /// Delete a queue's files, and its directory if nothing else is in it.

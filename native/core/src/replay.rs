@@ -430,12 +430,16 @@ fn look_at(
 ) -> Result<Option<Files>> {
     let bases = files.list(path)?;
     let (size, per_file) = (files.file_size, files.file_size / UNIT as u64);
-    // Files behind a gap are what counts, as the newest are there.
-    let counting = bases.windows(2).rposition(|pair| pair[0] + size != pair[1]).map_or(0, |gap| gap + 1);
-    let Some(&first_base) = bases.get(counting) else { return Ok(None) };
+    let is_trusted = |entry: Entry| !entry.is_real() || (entry.position as u64) < start;
+    let counting = files.counting(&bases, |base| {
+        let first = files.read(topic, id, base / UNIT as u64, 1).at("read", &mapped_file::path(path, base))?;
+        Ok(Entry::read(&first).is_some_and(|first| first.is_used() && is_trusted(first)))
+    })?;
+    let is_all = counting.end == bases.len();
+    let Some(&first_base) = bases.get(counting.start) else { return Ok(None) };
     let first = first_base / UNIT as u64;
-    let (mut used, mut is_tidy, mut page, mut page_start) = (first, true, vec![0; PAGE], first);
-    for &base in bases[counting..].iter().rev() {
+    let (mut used, mut is_tidy, mut page, mut page_start) = (first, is_all, vec![0; PAGE], first);
+    for &base in bases[counting].iter().rev() {
         let path = mapped_file::path(path, base);
         let file = File::open(&path).at("open", &path)?;
         let read = read_full(&file, &mut page, 0).at("read", &path)?;
@@ -456,7 +460,6 @@ fn look_at(
         }
         Entry::read(&files.read(topic, id, index, 1).ok()?)
     };
-    let is_trusted = |entry: Entry| !entry.is_real() || (entry.position as u64) < start;
     let mut next = used;
     let is_blank = loop {
         if next > first && entry(next - 1).is_some_and(|last| !is_trusted(last)) {

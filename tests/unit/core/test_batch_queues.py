@@ -220,6 +220,25 @@ def test_later_units_without_those_before_are_not_believed(tmp_path: Path) -> No
     check(store, sent)
 
 
+@pytest.mark.parametrize("is_empty", [True, False])
+def test_files_behind_a_missing_one_are_not_the_queue(tmp_path: Path, is_empty: bool) -> None:
+    """None of the last three was forced, and of the first of them a power cut has left an empty file or none."""
+    store, sent = written(tmp_path, [8] * 3 + [0] * 15)
+    start = next(base for base, _ in store.files() if sent.ends[2] <= base)
+    assert 0 < sum(end <= start for end in sent.ends) <= UNITS
+    store.close()
+    second = tmp_path / "batchconsumequeue" / "B" / "0" / f"{46 * UNITS:020}"
+    second.unlink()
+    if is_empty:
+        second.touch()
+    store = opened(tmp_path)
+    seen = store.recover(start, True)[1]
+    assert seen < 2 * 18
+    check(store, sent)
+    store.close()
+    assert on_disk(tmp_path).rstrip(b"\0") == b"".join(sent.units).rstrip(b"\0")
+
+
 @pytest.mark.parametrize("what", ["all", "the topic's queue", "the end", "a torn unit"])
 def test_units_that_a_queue_has_lost_come_from_the_log(tmp_path: Path, what: str) -> None:
     store, sent = written(tmp_path, COUNTS * 3)

@@ -836,6 +836,21 @@ def test_fields_whose_sector_ends_in_zeros_end_the_log(tmp_path: Path, at: int) 
     check(path, log.truncated(1))
 
 
+@pytest.mark.parametrize("is_empty", [True, False])
+def test_queue_files_behind_a_missing_one_are_not_the_queue(tmp_path: Path, is_empty: bool) -> None:
+    """The last ones weren't forced, and of one between a power cut has left an empty file or none."""
+    log = written(tmp_path, 120, flushed=120)
+    start = opened(tmp_path).files()[1][0]
+    for key in log.queues():
+        below = sum(one.position < start for one in log.queue(*key))
+        assert 0 < below < 7
+        second = tmp_path / "consumequeue" / key[0] / str(key[1]) / f"{QUEUE_FILE:020}"
+        second.unlink()
+        if is_empty:
+            second.touch()
+    check(tmp_path, log, start, scanned=sum(one.position >= start for one in log.records))
+
+
 def test_files_behind_the_end_go_without_leaving_a_gap(tmp_path: Path) -> None:
     """And what is wiped keeps its length: a crash within a recovery leaves a store that opens."""
     log = written(tmp_path / "a", 60, flushed=60)
