@@ -4,13 +4,20 @@
 //! becomes a number where it is compared with one, and what can't be compared is an error that makes the whole an error, as
 //! an exception does in Java. Here it is a value like any other: evaluation has no effect but its result, so it doesn't
 //! matter that both sides are evaluated where Java would have stopped at the first.
+//!
+//! Before it runs, properties and constants are put into the instructions that use them, so that what is on the stack is
+//! only what conditions have come to.
 
 use std::cmp::Ordering;
 
 use pyo3::{exceptions::PyValueError, prelude::*, types::PyBool};
 use smallvec::SmallVec;
 
-use crate::{properties, python::Bytes};
+use crate::{
+    json::find_either,
+    properties::{self, NAME_END},
+    python::Bytes,
+};
 
 /// What one evaluation costs, in about the time of one instruction, for this many bytes of properties.
 const BYTES_PER_INSTRUCTION: usize = 16;
@@ -20,25 +27,26 @@ pub struct Filter {
     code: Vec<Instruction>,
     /// The properties it names, the shortest first: most others are told from them by length.
     names: Vec<Box<[u8]>>,
+    /// Whether a name begins with a byte.
+    firsts: [bool; 256],
     /// Instructions that read all of a value.
     readers: usize,
 }
 
 enum Instruction {
-    /// Push the property of that number.
-    Property(usize),
-    Constant(Constant),
-    Compare(Comparison),
-    Between,
-    NotBetween,
+    Push(Truth),
+    Compare(Comparison, Operand, Operand),
+    /// Whether a value is within two others; or, with false, whether it isn't.
+    Between(Operand, Operand, Operand, bool),
     /// Whether a text is one of these, which are sorted.
-    In(Vec<Box<[u8]>>),
+    In(Operand, Vec<Box<[u8]>>),
     /// Whether a text is in another; or, with false, whether it isn't.
-    Search(Place, Box<str>, bool),
+    Search(Operand, Place, Box<str>, bool),
+    /// What a value says where a condition is expected.
+    Condition(Operand),
+    /// Of a condition, which has no negative.
     Negate,
     Not,
-    /// What a property says where a condition is expected.
-    Condition,
     And,
     Or,
     /// Jump over as many instructions if what is on the stack decides an AND, or an OR.
@@ -46,13 +54,23 @@ enum Instruction {
     OrSkip(usize),
 }
 
-enum Constant {
-    Null,
-    Boolean(bool),
+enum Operand {
+    Property(usize),
     Int(i32),
     Long(i64),
     Double(f64),
     Text(Box<str>),
+    /// What is on the stack.
+    Result,
+}
+
+/// What a condition has come to.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Truth {
+    Error,
+    Null,
+    False,
+    True,
 }
 
 #[derive(Clone, Copy)]
@@ -83,7 +101,7 @@ enum Value<'v> {
 }
 
 #[derive(FromPyObject)]
-enum Operand {
+enum Constant {
     Text(String),
     Number(i64),
     Double(f64),
@@ -101,15 +119,16 @@ impl Filter {
         }
         names.sort_unstable_by(|one, other| by_length(one, other));
         names.dedup();
-        let code: Vec<_> =
-            program.iter().map(|(name, operand)| instruction(name, operand, &names)).collect::<PyResult<_>>()?;
-        check(&code).map_err(PyValueError::new_err)?;
+        let mut firsts = [false; 256];
+        names.iter().filter_map(|name| name.first()).for_each(|&first| firsts[usize::from(first)] = true);
+        let compiler = Compiler { names: &names, code: Vec::new(), operands: Vec::new(), at: 0, count: program.len() };
+        let code = compiler.compile(&program)?;
         let reads = |each: &&Instruction| {
-            use Instruction::{Between, Compare, Condition, In, Negate, NotBetween, Search};
-            matches!(each, Compare(_) | Between | NotBetween | In(_) | Search(..) | Negate | Condition)
+            use Instruction::{Between, Compare, Condition, In, Search};
+            matches!(each, Compare(..) | Between(..) | In(..) | Search(..) | Condition(_))
         };
         let readers = code.iter().filter(reads).count();
-        Ok(Self { code, names, readers })
+        Ok(Self { code, names, firsts, readers })
     }
 
     #[pyo3(name = "matches")]
@@ -123,95 +142,169 @@ fn by_length(one: &[u8], other: &[u8]) -> Ordering {
     one.len().cmp(&other.len()).then_with(|| one.cmp(other))
 }
 
-fn instruction(name: &str, operand: &Bound<'_, PyAny>, names: &[Box<[u8]>]) -> PyResult<Instruction> {
-    use Instruction::*;
-    let search =
-        |place, wanted| -> PyResult<Instruction> { Ok(Search(place, operand.extract::<String>()?.into(), wanted)) };
-    Ok(match name {
-        "property" => {
-            let name = operand.extract::<String>()?.into_bytes();
-            Property(names.binary_search_by(|each| by_length(each, &name)).unwrap_or_default())
-        }
-        "constant" => Constant(constant(operand)?),
-        "=" => Compare(Comparison::Equal),
-        "<" => Compare(Comparison::Less),
-        "<=" => Compare(Comparison::LessOrEqual),
-        ">" => Compare(Comparison::Greater),
-        ">=" => Compare(Comparison::GreaterOrEqual),
-        "between" => Between,
-        "not between" => NotBetween,
-        "in" => {
-            let mut texts: Vec<Box<[u8]>> =
-                operand.extract::<Vec<String>>()?.into_iter().map(|text| text.into_bytes().into()).collect();
-            texts.sort_unstable();
-            In(texts)
-        }
-        "contains" => return search(Place::Anywhere, true),
-        "not contains" => return search(Place::Anywhere, false),
-        "startswith" => return search(Place::Start, true),
-        "not startswith" => return search(Place::Start, false),
-        "endswith" => return search(Place::End, true),
-        "not endswith" => return search(Place::End, false),
-        "negate" => Negate,
-        "not" => Not,
-        "condition" => Condition,
-        "and" => And,
-        "or" => Or,
-        "and skip" => AndSkip(operand.extract()?),
-        "or skip" => OrSkip(operand.extract()?),
-        _ => return Err(PyValueError::new_err(format!("no instruction {name:?}"))),
-    })
+/// What an instruction of a program leaves on the stack.
+enum Step {
+    Value(Operand),
+    Result(Instruction),
 }
 
-fn constant(operand: &Bound<'_, PyAny>) -> PyResult<Constant> {
+/// Goes through a program as it will run, to find the operands of each instruction.
+struct Compiler<'n> {
+    names: &'n [Box<[u8]>],
+    code: Vec<Instruction>,
+    /// What would be on the stack.
+    operands: Vec<Operand>,
+    /// The number of the instruction, and how many there are.
+    at: usize,
+    count: usize,
+}
+
+impl Compiler<'_> {
+    fn compile(mut self, program: &[(String, Bound<'_, PyAny>)]) -> PyResult<Vec<Instruction>> {
+        // Where in the code each instruction of the program begins.
+        let mut places = Vec::with_capacity(program.len() + 1);
+        for (name, operand) in program {
+            places.push(self.code.len());
+            match self.step(name, operand)? {
+                Step::Value(value) => self.operands.push(value),
+                Step::Result(instruction) => {
+                    self.code.push(instruction);
+                    self.operands.push(Operand::Result);
+                }
+            }
+            self.at += 1;
+        }
+        places.push(self.code.len());
+        for (place, instruction) in self.code.iter_mut().enumerate() {
+            if let Instruction::AndSkip(target) | Instruction::OrSkip(target) = instruction {
+                *target = places[*target] - place - 1;
+            }
+        }
+        match &self.operands[..] {
+            [Operand::Result] => Ok(self.code),
+            [_] => Err(PyValueError::new_err("a value is left, not a condition")),
+            left => Err(PyValueError::new_err(format!("{} values are left, not one", left.len()))),
+        }
+    }
+
+    fn step(&mut self, name: &str, operand: &Bound<'_, PyAny>) -> PyResult<Step> {
+        use Instruction::{And, AndSkip, Between, Compare, Condition, In, Negate, Not, Or, OrSkip, Push, Search};
+        let comparison = match name {
+            "=" => Some(Comparison::Equal),
+            "<" => Some(Comparison::Less),
+            "<=" => Some(Comparison::LessOrEqual),
+            ">" => Some(Comparison::Greater),
+            ">=" => Some(Comparison::GreaterOrEqual),
+            _ => None,
+        };
+        if let Some(comparison) = comparison {
+            let [left, right] = self.take()?;
+            return Ok(Step::Result(Compare(comparison, left, right)));
+        }
+        let place = match name.strip_prefix("not ").unwrap_or(name) {
+            "contains" => Some(Place::Anywhere),
+            "startswith" => Some(Place::Start),
+            "endswith" => Some(Place::End),
+            _ => None,
+        };
+        if let Some(place) = place {
+            let [value] = self.take()?;
+            let pattern = operand.extract::<String>()?.into();
+            return Ok(Step::Result(Search(value, place, pattern, !name.starts_with("not "))));
+        }
+        let instruction = match name {
+            "property" => {
+                let name = operand.extract::<String>()?.into_bytes();
+                let number = self.names.binary_search_by(|each| by_length(each, &name)).unwrap_or_default();
+                return Ok(Step::Value(Operand::Property(number)));
+            }
+            "constant" => return constant(operand),
+            "between" | "not between" => {
+                let [value, low, high] = self.take()?;
+                Between(value, low, high, name == "between")
+            }
+            "in" => {
+                let [value] = self.take()?;
+                let texts = operand.extract::<Vec<String>>()?.into_iter();
+                let mut texts: Vec<Box<[u8]>> = texts.map(|text| text.into_bytes().into()).collect();
+                texts.sort_unstable();
+                In(value, texts)
+            }
+            "negate" => match self.take()? {
+                [Operand::Int(number)] => return Ok(Step::Value(Operand::Int(number.wrapping_neg()))),
+                [Operand::Long(number)] => return Ok(Step::Value(Operand::Long(number.wrapping_neg()))),
+                [Operand::Double(number)] => return Ok(Step::Value(Operand::Double(-number))),
+                [Operand::Property(_) | Operand::Text(_)] => Push(Truth::Null),
+                [Operand::Result] => Negate,
+            },
+            "condition" => {
+                let [value] = self.take()?;
+                Condition(value)
+            }
+            "not" => self.of_conditions::<1>(Not)?,
+            "and" => self.of_conditions::<2>(And)?,
+            "or" => self.of_conditions::<2>(Or)?,
+            "and skip" | "or skip" => {
+                let target = operand.extract::<usize>()?.saturating_add(self.at + 1);
+                if target > self.count {
+                    return Err(PyValueError::new_err(format!("instruction {} jumps out of the program", self.at)));
+                }
+                self.of_conditions::<1>(if name == "and skip" { AndSkip(target) } else { OrSkip(target) })?
+            }
+            _ => return Err(PyValueError::new_err(format!("no instruction {name:?}"))),
+        };
+        Ok(Step::Result(instruction))
+    }
+
+    /// The last operands.
+    fn take<const N: usize>(&mut self) -> PyResult<[Operand; N]> {
+        let found = self.operands.len();
+        let taken = self.operands.split_off(found.saturating_sub(N));
+        let error = |_| PyValueError::new_err(format!("instruction {} finds {found} of {N} operands", self.at));
+        taken.try_into().map_err(error)
+    }
+
+    fn of_conditions<const N: usize>(&mut self, instruction: Instruction) -> PyResult<Instruction> {
+        let is_value = |operand: &Operand| !matches!(operand, Operand::Result);
+        if self.take::<N>()?.iter().any(is_value) {
+            return Err(PyValueError::new_err(format!("instruction {} finds a value, not a condition", self.at)));
+        }
+        Ok(instruction)
+    }
+}
+
+fn constant(operand: &Bound<'_, PyAny>) -> PyResult<Step> {
     if operand.is_none() {
-        return Ok(Constant::Null);
+        return Ok(Step::Result(Instruction::Push(Truth::Null)));
     }
     if operand.is_instance_of::<PyBool>() {
-        return Ok(Constant::Boolean(operand.extract()?));
+        return Ok(Step::Result(Instruction::Push(operand.extract::<bool>()?.into())));
     }
-    Ok(match operand.extract()? {
-        Operand::Text(text) => Constant::Text(text.into()),
-        Operand::Number(number) => i32::try_from(number).map_or(Constant::Long(number), Constant::Int),
-        Operand::Double(number) => Constant::Double(number),
-    })
-}
-
-/// Whether every instruction finds its operands, no jump leads out, and one value is left.
-fn check(code: &[Instruction]) -> Result<(), String> {
-    let mut height = 0;
-    for (at, instruction) in code.iter().enumerate() {
-        let (takes, gives) = match instruction {
-            Instruction::Property(_) | Instruction::Constant(_) => (0, 1),
-            Instruction::Compare(_) | Instruction::And | Instruction::Or => (2, 1),
-            Instruction::Between | Instruction::NotBetween => (3, 1),
-            Instruction::AndSkip(count) | Instruction::OrSkip(count) if *count >= code.len() - at => {
-                return Err(format!("instruction {at} jumps out of the program"));
-            }
-            _ => (1, 1),
-        };
-        if height < takes {
-            return Err(format!("instruction {at} finds {height} of {takes} operands"));
-        }
-        height = height - takes + gives;
-    }
-    if height == 1 {
-        Ok(())
-    } else {
-        Err(format!("{height} values are left, not one"))
-    }
+    Ok(Step::Value(match operand.extract()? {
+        Constant::Text(text) => Operand::Text(text.into()),
+        Constant::Number(number) => i32::try_from(number).map_or(Operand::Long(number), Operand::Int),
+        Constant::Double(number) => Operand::Double(number),
+    }))
 }
 
 impl Filter {
     /// Whether it is true for a message with these properties: neither false, nor null, nor an error.
     pub fn matches(&self, properties: &[u8]) -> bool {
-        let mut found: SmallVec<[Value<'_>; 8]> = SmallVec::from_elem(Value::Null, self.names.len());
-        for (name, value) in properties::items(properties) {
+        let mut found: SmallVec<[Option<&[u8]>; 8]> = SmallVec::from_elem(None, self.names.len());
+        for segment in properties::segments(properties) {
+            if !segment.first().is_some_and(|&first| self.firsts[usize::from(first)]) {
+                continue;
+            }
+            let Some(name_end) = find_either(segment, NAME_END, NAME_END) else { continue };
+            let (name, value) = (&segment[..name_end], &segment[name_end + 1..]);
+            if value.is_empty() {
+                continue;
+            }
             if let Ok(number) = self.names.binary_search_by(|each| by_length(each, name)) {
-                found[number] = Value::Text(value);
+                found[number] = Some(value);
             }
         }
-        self.evaluate(&found) == Value::Boolean(true)
+        self.evaluate(&found) == Truth::True
     }
 
     /// About how many instructions' time it takes.
@@ -219,155 +312,182 @@ impl Filter {
         self.code.len() + (1 + self.readers) * properties.len() / BYTES_PER_INSTRUCTION
     }
 
-    fn evaluate<'v>(&'v self, found: &[Value<'v>]) -> Value<'v> {
-        let mut stack: SmallVec<[Value<'v>; 16]> = SmallVec::new();
+    fn evaluate(&self, found: &[Option<&[u8]>]) -> Truth {
+        let mut stack = Stack { found, results: SmallVec::new() };
         let mut at = 0;
         while let Some(instruction) = self.code.get(at) {
             at += 1;
-            // `check` has seen to it that the stack is never too low.
-            let mut pop = || stack.pop().unwrap_or(Value::Error);
-            let value = match instruction {
-                Instruction::Property(number) => found[*number],
-                Instruction::Constant(constant) => constant.value(),
-                Instruction::Compare(comparison) => {
-                    let (right, left) = (pop(), pop());
+            let result = match instruction {
+                Instruction::Push(truth) => *truth,
+                Instruction::Compare(comparison, left, right) => {
+                    let (right, left) = (stack.value(right), stack.value(left));
                     comparison.of(left, right)
                 }
-                Instruction::Between => {
-                    let (high, low, value) = (pop(), pop(), pop());
-                    and(Comparison::GreaterOrEqual.of(value, low), Comparison::LessOrEqual.of(value, high))
+                Instruction::Between(value, low, high, wanted) => {
+                    let (high, low, value) = (stack.value(high), stack.value(low), stack.value(value));
+                    if *wanted {
+                        and(Comparison::GreaterOrEqual.of(value, low), Comparison::LessOrEqual.of(value, high))
+                    } else {
+                        or(Comparison::Less.of(value, low), Comparison::Greater.of(value, high))
+                    }
                 }
-                Instruction::NotBetween => {
-                    let (high, low, value) = (pop(), pop(), pop());
-                    or(Comparison::Less.of(value, low), Comparison::Greater.of(value, high))
+                Instruction::In(value, texts) => match stack.value(value) {
+                    Value::Error => Truth::Error,
+                    Value::Text(text) => texts.binary_search_by(|each| (**each).cmp(text)).is_ok().into(),
+                    _ => Truth::Null,
+                },
+                Instruction::Search(value, place, pattern, wanted) => {
+                    search(stack.value(value), *place, pattern, *wanted)
                 }
-                Instruction::In(texts) => match pop() {
-                    Value::Error => Value::Error,
-                    Value::Text(text) => Value::Boolean(texts.binary_search_by(|each| (**each).cmp(text)).is_ok()),
-                    _ => Value::Null,
+                Instruction::Condition(value) => match stack.value(value) {
+                    Value::Error => Truth::Error,
+                    Value::Null => Truth::Null,
+                    Value::Boolean(value) => value.into(),
+                    _ => Truth::False,
                 },
-                Instruction::Search(place, pattern, wanted) => search(pop(), *place, pattern, *wanted),
-                Instruction::Negate => match pop() {
-                    Value::Error => Value::Error,
-                    Value::Int(number) => Value::Int(number.wrapping_neg()),
-                    Value::Long(number) => Value::Long(number.wrapping_neg()),
-                    Value::Double(number) => Value::Double(-number),
-                    _ => Value::Null,
+                Instruction::Negate => match stack.pop() {
+                    Truth::Error => Truth::Error,
+                    _ => Truth::Null,
                 },
-                Instruction::Not => match pop() {
-                    Value::Boolean(value) => Value::Boolean(!value),
+                Instruction::Not => match stack.pop() {
+                    Truth::False => Truth::True,
+                    Truth::True => Truth::False,
                     other => other,
                 },
-                Instruction::Condition => match pop() {
-                    value @ (Value::Error | Value::Null | Value::Boolean(_)) => value,
-                    _ => Value::Boolean(false),
-                },
                 Instruction::And => {
-                    let (right, left) = (pop(), pop());
+                    let (right, left) = (stack.pop(), stack.pop());
                     and(left, right)
                 }
                 Instruction::Or => {
-                    let (right, left) = (pop(), pop());
+                    let (right, left) = (stack.pop(), stack.pop());
                     or(left, right)
                 }
                 Instruction::AndSkip(count) => {
-                    let left = pop();
-                    if matches!(left, Value::Boolean(false) | Value::Error) {
+                    let left = stack.pop();
+                    if matches!(left, Truth::False | Truth::Error) {
                         at += count;
                     }
                     left
                 }
                 Instruction::OrSkip(count) => {
-                    let left = pop();
-                    if matches!(left, Value::Boolean(true) | Value::Error) {
+                    let left = stack.pop();
+                    if matches!(left, Truth::True | Truth::Error) {
                         at += count;
                     }
                     left
                 }
             };
-            stack.push(value);
+            stack.results.push(result);
         }
-        stack.pop().unwrap_or(Value::Error)
+        stack.pop()
     }
 }
 
-impl Constant {
-    fn value(&self) -> Value<'_> {
-        match self {
-            Self::Null => Value::Null,
-            Self::Boolean(value) => Value::Boolean(*value),
-            Self::Int(number) => Value::Int(*number),
-            Self::Long(number) => Value::Long(*number),
-            Self::Double(number) => Value::Double(*number),
-            Self::Text(text) => Value::Text(text.as_bytes()),
+/// What an evaluation knows.
+struct Stack<'v> {
+    found: &'v [Option<&'v [u8]>],
+    results: SmallVec<[Truth; 64]>,
+}
+
+impl<'v> Stack<'v> {
+    #[inline]
+    fn pop(&mut self) -> Truth {
+        // The compiler has seen to it that it is never empty.
+        self.results.pop().unwrap_or(Truth::Error)
+    }
+
+    #[inline]
+    fn value(&mut self, operand: &'v Operand) -> Value<'v> {
+        match operand {
+            Operand::Property(number) => self.found[*number].map_or(Value::Null, Value::Text),
+            Operand::Int(number) => Value::Int(*number),
+            Operand::Long(number) => Value::Long(*number),
+            Operand::Double(number) => Value::Double(*number),
+            Operand::Text(text) => Value::Text(text.as_bytes()),
+            Operand::Result => match self.pop() {
+                Truth::Error => Value::Error,
+                Truth::Null => Value::Null,
+                Truth::False => Value::Boolean(false),
+                Truth::True => Value::Boolean(true),
+            },
         }
     }
 }
 
-fn and<'v>(left: Value<'v>, right: Value<'v>) -> Value<'v> {
-    match (left, right) {
-        (Value::Error, _) => Value::Error,
-        (Value::Boolean(false), _) => Value::Boolean(false),
-        (_, Value::Error) => Value::Error,
-        (_, Value::Boolean(false)) => Value::Boolean(false),
-        (Value::Boolean(true), Value::Boolean(true)) => Value::Boolean(true),
-        _ => Value::Null,
+impl From<bool> for Truth {
+    fn from(value: bool) -> Self {
+        if value {
+            Self::True
+        } else {
+            Self::False
+        }
     }
 }
 
-fn or<'v>(left: Value<'v>, right: Value<'v>) -> Value<'v> {
+fn and(left: Truth, right: Truth) -> Truth {
     match (left, right) {
-        (Value::Error, _) => Value::Error,
-        (Value::Boolean(true), _) => Value::Boolean(true),
-        (_, Value::Error) => Value::Error,
-        (_, Value::Boolean(true)) => Value::Boolean(true),
-        (Value::Boolean(false), Value::Boolean(false)) => Value::Boolean(false),
-        _ => Value::Null,
+        (Truth::Error, _) => Truth::Error,
+        (Truth::False, _) => Truth::False,
+        (_, Truth::Error) => Truth::Error,
+        (_, Truth::False) => Truth::False,
+        (Truth::True, Truth::True) => Truth::True,
+        _ => Truth::Null,
     }
 }
 
-fn search<'v>(value: Value<'v>, place: Place, pattern: &str, wanted: bool) -> Value<'v> {
+fn or(left: Truth, right: Truth) -> Truth {
+    match (left, right) {
+        (Truth::Error, _) => Truth::Error,
+        (Truth::True, _) => Truth::True,
+        (_, Truth::Error) => Truth::Error,
+        (_, Truth::True) => Truth::True,
+        (Truth::False, Truth::False) => Truth::False,
+        _ => Truth::Null,
+    }
+}
+
+fn search(value: Value<'_>, place: Place, pattern: &str, wanted: bool) -> Truth {
     if pattern.is_empty() {
-        return Value::Boolean(false); // whatever the other side is, an error too
+        return Truth::False; // whatever the other side is, an error too
     }
     let text = match value {
-        Value::Error => return Value::Error,
+        Value::Error => return Truth::Error,
         Value::Text(text) => text,
-        _ => return Value::Boolean(false),
+        _ => return Truth::False,
     };
     let found = match place {
         Place::Anywhere => String::from_utf8_lossy(text).contains(pattern),
         Place::Start => text.starts_with(pattern.as_bytes()),
         Place::End => text.ends_with(pattern.as_bytes()),
     };
-    Value::Boolean(found == wanted)
+    (found == wanted).into()
 }
 
 impl Comparison {
     #[inline]
-    fn of<'v>(self, left: Value<'v>, right: Value<'v>) -> Value<'v> {
+    fn of(self, left: Value<'_>, right: Value<'_>) -> Truth {
         let order = match self {
             Self::Equal => match (left, right) {
-                (Value::Error, _) | (_, Value::Error) => return Value::Error,
-                (Value::Null, Value::Null) => return Value::Boolean(true),
-                (Value::Null, _) => return Value::Null,
-                (_, Value::Null) => return Value::Boolean(false),
+                (Value::Error, _) | (_, Value::Error) => return Truth::Error,
+                (Value::Null, Value::Null) => return Truth::True,
+                (Value::Null, _) => return Truth::Null,
+                (_, Value::Null) => return Truth::False,
                 _ => order(left, right),
             },
             _ => match (left, right) {
                 // Java looks at the right side only when there is a left one.
-                (Value::Error, _) => return Value::Error,
-                (Value::Null, _) => return Value::Null,
-                (_, Value::Error) => return Value::Error,
-                (_, Value::Null) => return Value::Null,
+                (Value::Error, _) => return Truth::Error,
+                (Value::Null, _) => return Truth::Null,
+                (_, Value::Error) => return Truth::Error,
+                (_, Value::Null) => return Truth::Null,
                 (Value::Text(left), Value::Text(right)) => {
                     double(left).zip(double(right)).map(|(left, right)| order_of_doubles(left, right))
                 }
                 _ => order(left, right),
             },
         };
-        order.map_or(Value::Error, |order| {
-            Value::Boolean(match self {
+        order.map_or(Truth::Error, |order| {
+            Truth::from(match self {
                 Self::Equal => order.is_eq(),
                 Self::Less => order.is_lt(),
                 Self::LessOrEqual => order.is_le(),

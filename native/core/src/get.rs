@@ -40,6 +40,8 @@ const FILTERING_MAX: usize = 1 << 18;
 /// Bytes of a line of the processor's cache, and how many at the end of a record are fetched for a filter.
 const LINE: usize = 64;
 const LINES_FILTERED: usize = 3;
+/// Where a record with addresses of four bytes says how long its body is, to get to what is behind.
+const BODY_SIZE_AT: usize = record::BODY_AT + 2 * 8 - 4;
 
 /// How many entries ahead the record of an entry is fetched from memory, where it mostly isn't in any cache.
 const AHEAD: u64 = 6;
@@ -220,6 +222,7 @@ impl Scan<'_> {
                 let at = (ahead.position as u64).wrapping_sub(file.base) as usize;
                 file.prefetch(at);
                 if self.request.filter.is_some() {
+                    file.prefetch(at.wrapping_add(BODY_SIZE_AT));
                     let end = at.wrapping_add(ahead.size as usize);
                     (1..=LINES_FILTERED).for_each(|line| file.prefetch(end.wrapping_sub(line * LINE)));
                 }

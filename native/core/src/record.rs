@@ -62,7 +62,7 @@ const BORN_HOST_AT: usize = 48;
 /// If the born host is an IPv4 address.
 const STORE_HOST_AT: usize = BORN_HOST_AT + 8 + 8;
 /// Where the body is but for the hosts.
-const BODY_AT: usize = BORN_HOST_AT + 8 + 4 + 8 + 4;
+pub const BODY_AT: usize = BORN_HOST_AT + 8 + 4 + 8 + 4;
 /// All fields of fixed width in V1, hosts apart.
 const FIXED: usize = 4 * 5 + 8 * 2 + 4 + 8 + 8 + 4 + 8 + 4 + 1 + 2;
 /// No record is shorter: both hosts are at least 8 bytes.
