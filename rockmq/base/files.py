@@ -1,4 +1,4 @@
-"""Small documents on disk that are never seen half-written.
+"""Small documents and records on disk that are never seen half-written.
 
 Apache keeps the last good text beside the new one (`ConfigManager`, `MixAll.string2File`): `X` and `X.bak`. Saving here
 writes `X.tmp`, forces it, keeps the old `X` as `X.bak`, and renames; so at every moment `X` or `X.bak` is whole.
@@ -33,6 +33,23 @@ def save_parts(path: Path, parts: Iterable[bytes]) -> None:
         os.replace(second, backup)
     os.replace(fresh, path)
     sync_directory(path.parent)
+
+
+def overwrite(path: Path, fields: bytes, size: int) -> None:
+    """Put `fields`, 512 bytes at most, at the beginning of a file of `size` bytes, and force them.
+
+    They lie in one sector, so they change together. Raises OSError.
+    """
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        os.ftruncate(descriptor, size)
+        written = 0
+        # A write may be short. Half of a number would be one that never was.
+        while written < len(fields):
+            written += os.pwrite(descriptor, fields[written:], written)
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def candidates(path: Path) -> list[tuple[Path, bytes]]:

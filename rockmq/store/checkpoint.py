@@ -12,11 +12,12 @@ A value must never be ahead of the disk (a pitfall: too new skips damaged files,
 clock goes back, so recovery goes by the position. Apache leaves that in place and changes the times, and the CRC tells.
 """
 
-import os
 import struct
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
+
+from rockmq.base import files
 
 SIZE = 4096
 MARGIN_MS = 3000
@@ -48,19 +49,9 @@ class Checkpoint:
         return cls(*_TIMES.unpack_from(data))
 
     def save(self, path: Path) -> None:
-        """Overwrite in place and force: 56 bytes lie in one sector, so they change together."""
         fields = _FIELDS.pack(self.physic, self.logics, self.index, self.position or 0)
         fields += _CRC.pack(0 if self.position is None else zlib.crc32(fields))
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-        try:
-            os.ftruncate(descriptor, SIZE)
-            written = 0
-            # A write may be short. Half of a number would be a time that never was.
-            while written < len(fields):
-                written += os.pwrite(descriptor, fields[written:], written)
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        files.overwrite(path, fields, SIZE)
 
     @property
     def safe(self) -> int:

@@ -17,7 +17,6 @@ log's end, so after a kill at most the slots that were being delivered are deliv
 
 import asyncio
 import logging
-import os
 import struct
 from collections import deque
 from collections.abc import Callable
@@ -81,17 +80,7 @@ class Checkpoint(NamedTuple):
         return found if min(found[:3]) >= 0 else None
 
     def save(self, path: Path) -> None:
-        """Overwrite in place and force: 56 bytes lie in one sector, so they change together."""
-        fields = _CHECKPOINT.pack(*self)
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-        try:
-            os.ftruncate(descriptor, CHECKPOINT_SIZE)
-            written = 0
-            while written < len(fields):
-                written += os.pwrite(descriptor, fields[written:], written)
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        files.overwrite(path, _CHECKPOINT.pack(*self), CHECKPOINT_SIZE)
 
 
 class _Metric(Struct, rename="camel"):

@@ -6,7 +6,10 @@ class FakeClock:
         self.seconds = 1_700_000_000.0
 
     def now_ms(self) -> int:
-        return int(self.seconds * 1000)
+        return round(self.seconds * 1000)
 
     def monotonic(self) -> float:
         return self.seconds
+
+    def pass_ms(self, ms: float) -> None:
+        self.seconds += ms / 1000

@@ -4,11 +4,13 @@ from pathlib import Path
 
 import pytest
 
+from rockmq.base.clock import Clock
 from rockmq.broker.durability import DurabilityGate
 from rockmq.broker.server import Broker
 from rockmq.config.broker import BrokerOptions
 from rockmq.config.key import load
 from rockmq.remoting.client import RemotingClient
+from tests.support.clock import FakeClock
 
 SETTINGS = {
     "bindAddress": "127.0.0.1",
@@ -25,9 +27,9 @@ def options(root: Path, **settings: str) -> BrokerOptions:
 
 
 @asynccontextmanager
-async def running(root: Path, **settings: str) -> AsyncIterator[Broker]:
+async def running(root: Path, clock: Clock | None = None, **settings: str) -> AsyncIterator[Broker]:
     """A broker in this loop, on a port of the system's choice."""
-    broker = Broker(options(root, **settings))
+    broker = Broker(options(root, **settings), clock)
     await broker.start()
     try:
         yield broker
@@ -47,6 +49,11 @@ def slow_disk() -> Iterator[None]:
             patch.undo()
             for gate, position in late:
                 gate.advance(position)
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
 
 
 @pytest.fixture

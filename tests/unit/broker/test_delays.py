@@ -2,8 +2,6 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -21,26 +19,11 @@ from rockmq.store.dump import Wanted, queue_entries
 from rockmq.store.message_store import MessageStore
 from rockmq.store.verify import verify
 from tests.support.clock import FakeClock
-from tests.unit.broker.conftest import options
+from tests.unit.broker.conftest import running
 from tests.unit.broker.test_messages import create_request, pull_request, send_request, sent
 
 SCHEDULE = "SCHEDULE_TOPIC_XXXX"
 HOUR = 3600
-
-
-@asynccontextmanager
-async def running(root: Path, clock: FakeClock, **settings: str) -> AsyncIterator[Broker]:
-    broker = Broker(options(root, **settings), clock)
-    await broker.start()
-    try:
-        yield broker
-    finally:
-        await broker.close()
-
-
-@pytest.fixture
-def clock() -> FakeClock:
-    return FakeClock()
 
 
 async def pulled(

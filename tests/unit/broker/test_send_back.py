@@ -33,11 +33,6 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def clock() -> FakeClock:
-    return FakeClock()
-
-
-@pytest.fixture
 async def broker(tmp_path: Path, clock: FakeClock) -> AsyncIterator[Broker]:
     async with running(tmp_path, clock) as started:
         yield started

@@ -9,8 +9,6 @@ import struct
 import subprocess
 import time
 from collections import Counter
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -30,27 +28,12 @@ from rockmq.protocol.message import StoredMessage, decode_stored, encode_batch
 from rockmq.remoting.client import RemotingClient
 from rockmq.store.timers import Checkpoint
 from tests.support.clock import FakeClock
-from tests.unit.broker.conftest import options
+from tests.unit.broker.conftest import options, running
 from tests.unit.broker.test_messages import pull_request, send_request
 
 STEP = 1000
 DAY = 86_400
 RECALL = {"recallMessageEnable": "true"}
-
-
-@asynccontextmanager
-async def serving(root: Path, clock: FakeClock, **settings: str) -> AsyncIterator[Broker]:
-    broker = Broker(options(root, **settings), clock)
-    await broker.start()
-    try:
-        yield broker
-    finally:
-        await broker.close()
-
-
-@pytest.fixture
-def clock() -> FakeClock:
-    return FakeClock()
 
 
 async def send(remote: RemotingClient, broker: Broker, body: str, **wishes: object) -> SendResponse:
@@ -106,7 +89,7 @@ async def settled(broker: Broker) -> None:
 async def test_a_message_comes_when_its_time_has_come(tmp_path: Path, remote: RemotingClient, clock: FakeClock) -> None:
     clock.seconds += 0.25
     now = clock.now_ms()
-    async with serving(tmp_path, clock) as broker:
+    async with running(tmp_path, clock) as broker:
         by_seconds = await send(remote, broker, "seconds", TIMER_DELAY_SEC=10, TIMER_DELIVER_MS=now + 100)
         await send(remote, broker, "ms", TIMER_DELAY_MS=10_500, TIMER_DELIVER_MS=1)
         await send(remote, broker, "whole", TIMER_DELIVER_MS=now + 11_750)  # on a step
@@ -137,7 +120,7 @@ async def test_a_message_comes_when_its_time_has_come(tmp_path: Path, remote: Re
 @pytest.mark.parametrize("precision", [100, 200, 500])
 async def test_a_finer_step(tmp_path: Path, remote: RemotingClient, clock: FakeClock, precision: int) -> None:
     clock.seconds += 0.05
-    async with serving(tmp_path, clock, timerPrecisionMs=str(precision)) as broker:
+    async with running(tmp_path, clock, timerPrecisionMs=str(precision)) as broker:
         for number in range(20):
             await send(remote, broker, str(number), TIMER_DELAY_MS=100 * number + 30)
         due = [(clock.now_ms() + 100 * number + 29) // precision * precision + precision for number in range(20)]
@@ -151,7 +134,7 @@ async def test_a_finer_step(tmp_path: Path, remote: RemotingClient, clock: FakeC
 
 @pytest.mark.parametrize("key", ["TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS"])
 async def test_bad_times_are_refused_by_name(tmp_path: Path, remote: RemotingClient, clock: FakeClock, key: str) -> None:
-    async with serving(tmp_path, clock) as broker:
+    async with running(tmp_path, clock) as broker:
         for bad in ("x", "1.5", " 1", "1_0", str(2**63), "٣"):
             code, remark = await refused(remote, broker, send_request(b"x", **{key: bad}))
             assert code == ResponseCode.MESSAGE_ILLEGAL
@@ -171,7 +154,7 @@ async def test_bad_times_are_refused_by_name(tmp_path: Path, remote: RemotingCli
 
 
 async def test_without_the_wheel_they_are_refused(tmp_path: Path, remote: RemotingClient, clock: FakeClock) -> None:
-    async with serving(tmp_path, clock, timerWheelEnable="false") as broker:
+    async with running(tmp_path, clock, timerWheelEnable="false") as broker:
         code, remark = await refused(remote, broker, send_request(b"x", TIMER_DELAY_SEC="5"))
         assert (code, "timerWheelEnable" in remark) == (ResponseCode.SYSTEM_ERROR, True)
     assert not (tmp_path / "timerwheel").exists()
@@ -188,7 +171,7 @@ def test_a_delay_level_wins(tmp_path: Path, clock: FakeClock) -> None:
 async def test_a_full_step_takes_no_more(tmp_path: Path, remote: RemotingClient, clock: FakeClock) -> None:
     random.seed(1)
     at = clock.now_ms() + 50_000
-    async with serving(tmp_path, clock, timerCongestNumEachSlot="10", timerPrecisionMs="100") as broker:
+    async with running(tmp_path, clock, timerCongestNumEachSlot="10", timerPrecisionMs="100") as broker:
         taken = 0
         for number in range(60):
             answer = await remote.invoke(broker.address, send_request(b"%d" % number, TIMER_DELIVER_MS=str(at)), 5)
@@ -205,12 +188,12 @@ async def test_who_waits_longer_than_the_window_is_stored_anew(
     """A year, in ways of some hours, over restarts."""
     settings = {"timerMaxDelaySec": str(365 * DAY), "timerPrecisionMs": "100", "mappedFileSizeTimerLog": "200"}
     start = clock.seconds
-    async with serving(tmp_path, clock, **settings) as broker:
+    async with running(tmp_path, clock, **settings) as broker:
         await send(remote, broker, "year", TIMER_DELAY_SEC=365 * DAY)
         await send(remote, broker, "week", TIMER_DELAY_SEC=7 * DAY)
         await settled(broker)
     for begin in range(2, 362, 60):
-        async with serving(tmp_path, clock, **settings) as broker:
+        async with running(tmp_path, clock, **settings) as broker:
             for day in range(begin, begin + 60, 3):
                 clock.seconds = start + day * DAY
                 await settled(broker)
@@ -218,7 +201,7 @@ async def test_who_waits_longer_than_the_window_is_stored_anew(
                 await settled(broker)
                 expected = [b"week"] if day > 7 else []
                 assert [each.body for each in await delivered(remote, broker)] == expected
-    async with serving(tmp_path, clock, **settings) as broker:
+    async with running(tmp_path, clock, **settings) as broker:
         for ahead in (DAY, DAY // 2, DAY // 10, 0.25):
             clock.seconds = start + 365 * DAY - ahead
             await settled(broker)
@@ -235,7 +218,7 @@ async def test_who_waits_longer_than_the_window_is_stored_anew(
 async def test_a_recalled_message_never_comes(
     tmp_path: Path, remote: RemotingClient, clock: FakeClock, with_topic: str
 ) -> None:
-    async with serving(tmp_path, clock, **RECALL, appendTopicForTimerDeleteKey=with_topic) as broker:
+    async with running(tmp_path, clock, **RECALL, appendTopicForTimerDeleteKey=with_topic) as broker:
         kept = await send(remote, broker, "kept", TIMER_DELAY_SEC=20)
         gone = await send(remote, broker, "gone", TIMER_DELAY_SEC=20)
         assert gone.recall_handle
@@ -264,7 +247,7 @@ async def test_recalls_that_are_refused(tmp_path: Path, remote: RemotingClient, 
         return codec.request(RequestCode.RECALL_MESSAGE, RecallMessage(topic=topic, recall_handle=text))
 
     illegal = ResponseCode.ILLEGAL_OPERATION
-    async with serving(tmp_path, clock, **RECALL) as broker:
+    async with running(tmp_path, clock, **RECALL) as broker:
         await send(remote, broker, "makes the topic")
         for text, code, words in (
             ("%%%", illegal, "base64"),
@@ -286,11 +269,11 @@ async def test_recalls_that_are_refused(tmp_path: Path, remote: RemotingClient, 
             del fields[missing]
             _, remark = await refused(remote, broker, Command(RequestCode.RECALL_MESSAGE, 0, fields=fields))
             assert missing in remark
-    async with serving(tmp_path, clock) as broker:
+    async with running(tmp_path, clock) as broker:
         code, remark = await refused(remote, broker, recall(handle(clock)))
         assert (code, "recallMessageEnable" in remark) == (ResponseCode.NO_PERMISSION, True)
     read_only = {"brokerPermission": "4", "allowRecallWhenBrokerNotWriteable": "false"}
-    async with serving(tmp_path, clock, **RECALL, **read_only) as broker:
+    async with running(tmp_path, clock, **RECALL, **read_only) as broker:
         code, remark = await refused(remote, broker, recall(handle(clock)))
         assert (code, "not writable" in remark) == (ResponseCode.SERVICE_NOT_AVAILABLE, True)
 
@@ -299,7 +282,7 @@ async def test_recalls_that_are_refused(tmp_path: Path, remote: RemotingClient, 
 async def test_after_a_stop_each_comes_once(tmp_path: Path, remote: RemotingClient, clock: FakeClock, flush: str) -> None:
     """Stopped in the middle of a step with many messages, with one recalled, again and again."""
     count = 4000
-    async with serving(tmp_path, clock, flushDiskType=flush, **RECALL) as broker:
+    async with running(tmp_path, clock, flushDiskType=flush, **RECALL) as broker:
         sends = [send(remote, broker, str(number), TIMER_DELAY_SEC=30) for number in range(count)]
         handles = [(await asyncio.gather(*sends))[0].recall_handle]
         request = codec.request(RequestCode.RECALL_MESSAGE, RecallMessage(topic="T", recall_handle=handles[0] or ""))
@@ -308,12 +291,12 @@ async def test_after_a_stop_each_comes_once(tmp_path: Path, remote: RemotingClie
     clock.seconds += 60
     middles = 0
     for _ in range(6):
-        async with serving(tmp_path, clock, flushDiskType=flush, **RECALL) as broker:
+        async with running(tmp_path, clock, flushDiskType=flush, **RECALL) as broker:
             before = await end(remote, broker)
             while await end(remote, broker) < min(before + 100, count - 1):
                 await asyncio.sleep(0)
             middles += await end(remote, broker) < count - 1
-    async with serving(tmp_path, clock, flushDiskType=flush, **RECALL) as broker:
+    async with running(tmp_path, clock, flushDiskType=flush, **RECALL) as broker:
         await settled(broker)
         found = Counter(int(each.body) for each in await wait_for(remote, broker, count - 1))
     assert middles > 1
@@ -324,7 +307,7 @@ async def test_a_stop_while_many_come_in_gives_none_of_them_twice(
     tmp_path: Path, remote: RemotingClient, clock: FakeClock
 ) -> None:
     """Stopped in the middle of a step, while the worker puts others into the wheel."""
-    async with serving(tmp_path, clock) as broker:
+    async with running(tmp_path, clock) as broker:
         await asyncio.gather(*(send(remote, broker, f"now{number}", TIMER_DELAY_SEC=5) for number in range(300)))
         await settled(broker)
         timers = broker.timers
@@ -342,7 +325,7 @@ async def test_a_stop_while_many_come_in_gives_none_of_them_twice(
         time.sleep(0.2)  # noqa: ASYNC251
         enqueuing.cancel()
         await asyncio.wait([enqueuing])
-    async with serving(tmp_path, clock) as broker:
+    async with running(tmp_path, clock) as broker:
         await settled(broker)
         clock.seconds += 100
         await settled(broker)
@@ -355,7 +338,7 @@ async def test_a_stop_while_many_come_in_gives_none_of_them_twice(
 async def test_after_a_kill_nothing_is_lost(tmp_path: Path, remote: RemotingClient, clock: FakeClock) -> None:
     """What lies on the disk at any moment is what a kill leaves."""
     original, early, late = tmp_path / "store", [], []
-    async with serving(original, clock, flushDiskType="SYNC_FLUSH", timerFlushIntervalMs="50") as broker:
+    async with running(original, clock, flushDiskType="SYNC_FLUSH", timerFlushIntervalMs="50") as broker:
         for number in range(200):
             await send(remote, broker, str(number), TIMER_DELAY_SEC=5 + number % 20)
             if number % 50 == 49:
@@ -366,7 +349,7 @@ async def test_after_a_kill_nothing_is_lost(tmp_path: Path, remote: RemotingClie
             late.append((200, image(original, tmp_path / f"late{len(late)}")))
     clock.seconds += 100
     for count, killed in early + late:
-        async with serving(killed, clock, flushDiskType="SYNC_FLUSH") as broker:
+        async with running(killed, clock, flushDiskType="SYNC_FLUSH") as broker:
             await settled(broker)
             found = Counter(int(each.body) for each in await wait_for(remote, broker, count))
         assert set(found) == set(range(count))
@@ -378,7 +361,7 @@ async def test_what_is_saved_is_never_ahead_of_the_disk(tmp_path: Path, remote: 
     """What was delivered isn't forced yet, so a power cut would take it: then it must come again."""
     due = clock.now_ms() + 4000
     settings = {"flushIntervalCommitLog": "600000", "timerFlushIntervalMs": "20"}
-    async with serving(tmp_path, clock, **settings) as broker:
+    async with running(tmp_path, clock, **settings) as broker:
         await send(remote, broker, "x", TIMER_DELAY_SEC=5)
         await settled(broker)
         clock.seconds += 30
@@ -457,7 +440,7 @@ async def test_damaged_files_are_made_anew(
     tmp_path: Path, remote: RemotingClient, clock: FakeClock, damage: "object"
 ) -> None:
     settings = {"mappedFileSizeTimerLog": str(52 * 40 + 16)}
-    async with serving(tmp_path, clock, **settings) as broker:
+    async with running(tmp_path, clock, **settings) as broker:
         for number in range(100):
             await send(remote, broker, str(number), TIMER_DELAY_SEC=2 if number < 20 else 100 + number % 7)
         await settled(broker)
@@ -466,7 +449,7 @@ async def test_damaged_files_are_made_anew(
         assert len(await delivered(remote, broker)) == 20
     assert callable(damage)
     damage(tmp_path)
-    async with serving(tmp_path, clock, **settings) as broker:
+    async with running(tmp_path, clock, **settings) as broker:
         await send(remote, broker, "100", TIMER_DELAY_SEC=60)
         await settled(broker)
         known = len(await delivered(remote, broker))
@@ -483,17 +466,17 @@ async def test_another_step_finds_what_waits(tmp_path: Path, remote: RemotingCli
     """Also what is further ahead than slots of the finer step reach, which is 33 hours."""
     begun = clock.seconds
     delays = [5, 3600, 40 * 3600, 60 * 3600]
-    async with serving(tmp_path, clock) as broker:
+    async with running(tmp_path, clock) as broker:
         for delay in delays:
             await send(remote, broker, str(delay), TIMER_DELAY_SEC=delay)
         await settled(broker)
     for precision in ("100", "1000", "200"):
-        async with serving(tmp_path, clock, timerPrecisionMs=precision) as broker:
+        async with running(tmp_path, clock, timerPrecisionMs=precision) as broker:
             await settled(broker)
             assert await delivered(remote, broker) == []
             assert broker.timers is not None
             assert broker.timers.pending == len(delays)
-    async with serving(tmp_path, clock, timerPrecisionMs="200") as broker:
+    async with running(tmp_path, clock, timerPrecisionMs="200") as broker:
         for delay in delays:
             for hours in range(20, 0, -4):
                 clock.seconds = max(clock.seconds, begun + delay - 3600 * hours)
@@ -507,7 +490,7 @@ async def test_another_step_finds_what_waits(tmp_path: Path, remote: RemotingCli
 async def test_another_step_gives_what_was_stored_anew_once(
     tmp_path: Path, remote: RemotingClient, clock: FakeClock
 ) -> None:
-    async with serving(tmp_path, clock, timerPrecisionMs="100", timerRollWindowSlot="50") as broker:
+    async with running(tmp_path, clock, timerPrecisionMs="100", timerRollWindowSlot="50") as broker:
         for body in ("one", "two"):  # sent by someone who makes ids that aren't unique
             await send(remote, broker, body, TIMER_DELAY_SEC=20, UNIQ_KEY="same")
         await send(remote, broker, "three", TIMER_DELAY_SEC=22)
@@ -517,7 +500,7 @@ async def test_another_step_gives_what_was_stored_anew_once(
         await settled(broker)
         assert broker.timers is not None
         assert broker.timers.queue[1] == 9
-    async with serving(tmp_path, clock) as broker:
+    async with running(tmp_path, clock) as broker:
         await settled(broker)
         assert broker.timers is not None
         assert broker.timers.pending == 3
@@ -533,24 +516,24 @@ async def test_another_step_gives_what_was_stored_anew_once(
 
 async def test_timers_can_be_held_back(tmp_path: Path, remote: RemotingClient, clock: FakeClock) -> None:
     """timerStopEnqueue, timerStopDequeue, and a disk that takes nothing; in between the broker goes on where it was."""
-    async with serving(tmp_path, clock, timerStopEnqueue="true") as broker:
+    async with running(tmp_path, clock, timerStopEnqueue="true") as broker:
         await send(remote, broker, "x", TIMER_DELAY_SEC=5)
         clock.seconds += 60
         await asyncio.sleep(0.3)
         assert await delivered(remote, broker) == []
     assert not (tmp_path / "timerlog").exists()
     for settings in ({"timerStopDequeue": "true"}, {"diskSpaceWarningLevelRatio": "1", "cleanFileForciblyEnable": "false"}):
-        async with serving(tmp_path, clock, **settings) as broker:
+        async with running(tmp_path, clock, **settings) as broker:
             clock.seconds += 60
             await asyncio.sleep(0.5)
             assert await delivered(remote, broker) == []
             assert (tmp_path / "timerlog").exists()
-    async with serving(tmp_path, clock) as broker:
+    async with running(tmp_path, clock) as broker:
         assert [each.body for each in await wait_for(remote, broker, 1)] == [b"x"]
 
 
 async def test_a_clock_that_goes_back_makes_nothing_early(tmp_path: Path, remote: RemotingClient, clock: FakeClock) -> None:
-    async with serving(tmp_path, clock, timerFlushIntervalMs="50") as broker:
+    async with running(tmp_path, clock, timerFlushIntervalMs="50") as broker:
         await send(remote, broker, "first", TIMER_DELAY_SEC=5)
         await settled(broker)
         clock.seconds += 3600
@@ -572,7 +555,7 @@ async def test_a_clock_that_goes_back_makes_nothing_early(tmp_path: Path, remote
 
 async def test_light_queues_get_a_message_when_it_is_due(tmp_path: Path, remote: RemotingClient, clock: FakeClock) -> None:
     settings = {"enableLmq": "true", "enableMultiDispatch": "true"}
-    async with serving(tmp_path, clock, **settings) as broker:
+    async with running(tmp_path, clock, **settings) as broker:
         await send(remote, broker, "x", TIMER_DELAY_SEC=5, INNER_MULTI_DISPATCH="%LMQ%a")
         pull = pull_request()
         pull.fields["topic"] = "%LMQ%a"
@@ -587,7 +570,7 @@ async def test_light_queues_get_a_message_when_it_is_due(tmp_path: Path, remote:
 
 async def test_light_queues_that_cant_be_had_lose_nothing(tmp_path: Path, remote: RemotingClient, clock: FakeClock) -> None:
     settings = {"enableLmq": "true", "enableMultiDispatch": "true", "maxLmqConsumeQueueNum": "1"}
-    async with serving(tmp_path, clock, **settings) as broker:
+    async with running(tmp_path, clock, **settings) as broker:
         bad = send_request(b"x", TIMER_DELAY_SEC="5", INNER_MULTI_DISPATCH="%LMQ%a,other")
         code, remark = await refused(remote, broker, bad)
         assert (code, "'other'" in remark) == (ResponseCode.MESSAGE_ILLEGAL, True)

@@ -8,7 +8,7 @@ import pytest
 from rockmq.config.key import load
 from rockmq.config.namesrv import NamesrvOptions
 from rockmq.namesrv.server import NameServer
-from tests.unit.namesrv.clock import FakeClock
+from tests.support.clock import FakeClock
 from tests.unit.namesrv.peer import Peer
 
 Start = Callable[..., Awaitable[NameServer]]

@@ -10,7 +10,7 @@ from rockmq.protocol.codes import RequestCode, ResponseCode
 from rockmq.protocol.header import Header
 from rockmq.protocol.headers import registration as registering
 from rockmq.protocol.headers import route as routes
-from tests.unit.namesrv.clock import FakeClock
+from tests.support.clock import FakeClock
 from tests.unit.namesrv.conftest import Connect, Start
 from tests.unit.namesrv.peer import MASTER, registration, topics
 from tests.unit.namesrv.test_registration import compressed

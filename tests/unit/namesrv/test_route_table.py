@@ -9,7 +9,7 @@ from rockmq.namesrv import route_table
 from rockmq.namesrv.route_table import Master, Registration, RegistrationRefused, RouteTable, within_zone
 from rockmq.protocol.bodies.common import DataVersion, TopicConfig
 from rockmq.protocol.bodies.route import QueueData
-from tests.unit.namesrv.clock import FakeClock
+from tests.support.clock import FakeClock
 
 MASTER = "10.0.0.1:10911"
 SLAVE = "10.0.0.2:10911"

@@ -6,7 +6,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from rockmq.namesrv.route_table import RegistrationRefused, RouteTable
 from rockmq.protocol.bodies.common import TopicConfig
-from tests.unit.namesrv.clock import FakeClock
+from tests.support.clock import FakeClock
 from tests.unit.namesrv.test_route_table import registration, version
 
 

@@ -9,7 +9,7 @@ from rockmq.protocol import codec
 from rockmq.protocol.codes import RequestCode, ResponseCode
 from rockmq.protocol.headers import registration as registering
 from rockmq.protocol.headers import route as routes
-from tests.unit.namesrv.clock import FakeClock
+from tests.support.clock import FakeClock
 from tests.unit.namesrv.conftest import Connect, Start
 from tests.unit.namesrv.peer import MASTER, registration, topics
 
