@@ -26,9 +26,10 @@ from tests.support.process import ProcessError
 DISK_FREE_MIN = 30 << 30
 SYNC_LIMIT_S = 60
 IDLE_S = 5
-SETTLE_LIMIT_S = 180
-SETTLED_S = 2
-SETTLED_CORES = 0.1
+SETTLE_LIMIT_S = 300
+SETTLED_S = 10
+SETTLED_CORES = 0.05
+LOOK_S = 1
 # Five gigabytes of log.
 RESTART_MESSAGES = 4_200_000
 RESTART_LOAD = {"conns": 4, "window": 4, "batch": 32, "size": 1024}
@@ -302,13 +303,16 @@ def _cpu_s(contestant: Contestant) -> float:
 
 
 def _settle(contestant: Contestant) -> None:
-    """Wait until it has done what a load has left it to do, such as making the files of many queues."""
+    """Wait until it has done what a load has left it to do, such as making the files of many queues, which it does in rounds
+    with rests between them."""
     deadline = time.monotonic() + SETTLE_LIMIT_S
-    while time.monotonic() < deadline:
-        before = _cpu_s(contestant)
-        time.sleep(SETTLED_S)
-        if _cpu_s(contestant) - before < SETTLED_S * SETTLED_CORES:
-            return
+    calm_since, before = time.monotonic(), _cpu_s(contestant)
+    while (now := time.monotonic()) < min(deadline, calm_since + SETTLED_S):
+        time.sleep(LOOK_S)
+        used = _cpu_s(contestant)
+        if used - before > LOOK_S * SETTLED_CORES:
+            calm_since = now
+        before = used
 
 
 def _sync() -> None:
