@@ -21,6 +21,7 @@ TITLES = {
     "ours-sync": "RockMQ, sync flush",
     "ours-many": "RockMQ, 100,000 topics",
     "ours-rolling": "RockMQ, files of 8 MiB",
+    "ours-timers": "RockMQ, 1,000,000 timers",
     "apache": "Apache",
     "apache-sync": "Apache, sync flush",
     "apache-many": "Apache, 10,000 topics x 1 queue",

@@ -47,6 +47,8 @@ class Row:
     topics: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     """How many topics there are, and queues of each, where that isn't one topic of `QUEUES`."""
     preload: Mapping[str, object] = field(default_factory=dict)
+    unloaded: tuple[str, ...] = ()
+    """Contestants that are measured without `preload`."""
     loopback: bool = False
     """Also measure the same exchange against a stub: what loopback and generator can do."""
     earlier: tuple[Earlier, ...] = ()
@@ -202,6 +204,16 @@ ROWS = (
         title="send with delay level 1, 64 x 1, JSON header; what is due is delivered meanwhile",
         options={"conns": 64, "window": 1, "serializer": "json", "property": "DELAY=1"},
         goal=Goal(3),
+    ),
+    Row(
+        name="timers",
+        title="send beside 1,000,000 timers that wait for a day, 64 x 1, JSON header",
+        options={"conns": 64, "window": 1, "serializer": "json"},
+        ours="ours-timers",
+        rivals=("ours",),
+        preload={"conns": 8, "window": 64, "messages": 1_000_000, "property": "TIMER_DELAY_SEC=86400"},
+        unloaded=("ours",),
+        goal=Goal(0.95, against="ours"),
     ),
     Row(
         name="transactions",

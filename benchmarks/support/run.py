@@ -151,7 +151,7 @@ class Bench:
     def _prepare(self, row: Row, contestant: Contestant) -> None:
         load = row.load(contestant.name)
         self._generator.topic(contestant.address, load)
-        if row.preload:
+        if row.preload and contestant.name not in row.unloaded:
             self._generator.load("preload", {**row.preload, **load}, address=contestant.address)
             _settle(contestant)
         if _is_java(contestant):

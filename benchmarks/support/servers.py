@@ -161,6 +161,7 @@ CONTESTANTS = {
     "ours": (rockmq, ASYNC),
     "ours-sync": (rockmq, SYNC),
     "ours-many": (rockmq, ASYNC),
+    "ours-timers": (rockmq, ASYNC),
     # At the rate of single sends the log grows by some 30 MB a second.
     "ours-rolling": (rockmq, {**ASYNC, "mappedFileSizeCommitLog": str(8 << 20), "retentionBytes": str(128 << 20)}),
     "apache": (apache_rocketmq, ASYNC),

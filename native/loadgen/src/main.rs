@@ -69,7 +69,7 @@ fn measure(options: &Options, now_ms: u64) -> Result<ExitCode, Failure> {
         server_pids: options.server_pids.clone(),
     };
     // A message that is delayed isn't in its topic yet.
-    let delayed = options.properties.iter().any(|(key, _)| key == "DELAY");
+    let delayed = options.properties.iter().any(|(key, _)| key == "DELAY" || key.starts_with("TIMER_"));
     let checks_totals = matches!(options.mode, Mode::Send | Mode::Preload) && options.topics == 1 && !delayed;
     let before = if checks_totals { control::stored_messages(options)? } else { 0 };
     let outcome = match options.mode {
