@@ -83,7 +83,7 @@ def judge(received: list[Event], prefixes: set[str]) -> None:
     assert len(places) == len({message["msgId"] for message in received})
 
 
-@pytest.mark.parametrize(("client", "version"), PAIRS)
+@pytest.mark.parametrize(("client", "version"), [PAIRS[0], PAIRS[-1]])
 def test_store_moves_to_our_broker_and_back(client: str, version: str, tmp_path: Path) -> None:
     with ExitStack() as running:
         names = running.enter_context(apache.name_server(tmp_path / "namesrv", free_port()))
