@@ -384,41 +384,50 @@ class Pops:
 
     def _revive(self, key: Key, queue: _Queue, offset: int, pop_time: int) -> bool:
         """Put a message into its retry topic; False when that can't be now."""
-        topic, group, queue_id = key
-        retry = topic if topics.is_retry(topic) else pop.retry_topic(topic, group)
-        if not self.is_ready(retry):
+        end = self.give_again(key, offset, pop_time, counts=offset not in queue.suspended)
+        if end is None:
             return False
-        found = self._store.get(topic, queue_id, offset, 1, POPPED_BYTES_MAX, None)
-        data = b"".join(found.buffers)
-        if not found.messages or next(_offsets(data)) != offset:
-            self._finish(key, queue, offset)  # retention has taken it
-            return True
-        try:
-            draft = Draft.of(data)
-            draft.topic, draft.queue_id = retry, 0
-            draft.reconsume_times += offset not in queue.suspended
-            draft.properties.setdefault(properties.FIRST_POP_TIME, str(pop_time))
-            draft.properties[properties.ORIGIN_GROUP] = group
-            put = self._writer.append(draft)  # properties of a delay that is over are still there
-        except StoreUnavailable as error:
-            log.warning("messages that %s didn't acknowledge can't be given out again now: %s", group, error)
-            return False
-        except (ProtocolError, ValueError) as error:
-            log.error(
-                "%s:%d:%d can't be given out again to %s, it is passed over: %s", topic, queue_id, offset, group, error
-            )
+        if not end:
             self._finish(key, queue, offset)
             return True
         queue.handed[offset] = (-1, 0)
 
         def stored(durable: bool) -> None:
             if not durable:
-                self._gate.when_durable(put.end, stored)  # late, but it is on its way
+                self._gate.when_durable(end, stored)  # late, but it is on its way
             elif self._queues.get(key) is queue and queue.handed.get(offset) == (-1, 0):
                 self._finish(key, queue, offset)
 
-        self._gate.when_durable(put.end, stored)
+        self._gate.when_durable(end, stored)
         return True
+
+    def give_again(self, key: Key, offset: int, pop_time: int, *, counts: bool) -> int | None:
+        """Store a message that was popped at a time (ms) anew, in its group's retry topic; `counts` is whether that is
+        another try. Where it ends in the log; None when it can't be stored now, 0 when it never can
+        (PopReviveService.reviveRetry)."""
+        topic, group, queue_id = key
+        found = self._store.get(topic, queue_id, offset, 1, POPPED_BYTES_MAX, None)
+        data = b"".join(found.buffers)
+        if not found.messages or next(_offsets(data)) != offset:
+            return 0  # retention has taken it
+        retry = topic if topics.is_retry(topic) else pop.retry_topic(topic, group)
+        if not self.is_ready(retry):
+            return None
+        try:
+            draft = Draft.of(data)
+            draft.topic, draft.queue_id = retry, 0
+            draft.reconsume_times += counts
+            draft.properties.setdefault(properties.FIRST_POP_TIME, str(pop_time))
+            draft.properties[properties.ORIGIN_GROUP] = group
+            return self._writer.append(draft).end  # properties of a delay that is over are still there
+        except StoreUnavailable as error:
+            log.warning("messages that %s didn't acknowledge can't be given out again now: %s", group, error)
+            return None
+        except (ProtocolError, ValueError) as error:
+            log.error(
+                "%s:%d:%d can't be given out again to %s, it is passed over: %s", topic, queue_id, offset, group, error
+            )
+            return 0
 
     def is_ready(self, retry: str) -> bool:
         """Whether a group's retry topic is there; it is made if it isn't."""

@@ -39,6 +39,8 @@ from rockmq.broker.long_polling import SWEEP_SECONDS, LongPolling
 from rockmq.broker.offsets import ConsumerOffsets
 from rockmq.broker.pop import SWEEP_SECONDS as POP_SWEEP_SECONDS
 from rockmq.broker.pop import Pops
+from rockmq.broker.pop_revive import LOOK_SECONDS as REVIVE_LOOK_SECONDS
+from rockmq.broker.pop_revive import PopRevive
 from rockmq.broker.queue_locks import QueueLocks
 from rockmq.broker.quotas import LOOK_SECONDS as QUOTA_LOOK_SECONDS
 from rockmq.broker.quotas import Quotas
@@ -191,6 +193,18 @@ class Broker:
             long_polling.wake,
             in_flight_max=options.pop.pop_inflight_message_threshold,
         )
+        revive = PopRevive(
+            clock,
+            topics,
+            groups,
+            offsets,
+            store,
+            gate,
+            writer,
+            timers,
+            pops,
+            cluster=options.identity.broker_cluster_name,
+        )
         modes = RequestModes(store.config_directory, options.pop)
         self._closing.push_async_callback(modes.close)
         remoting = RemotingClient(clock=clock)
@@ -208,7 +222,7 @@ class Broker:
                 PullHandler(
                     options, clock, topics, groups, clients, filters, offsets, store, gate, long_polling, runtime.got
                 ),
-                PopHandlers(options, clock, topics, groups, filters, store, gate, long_polling, pops, runtime.got),
+                PopHandlers(options, clock, topics, groups, filters, store, gate, long_polling, pops, revive, runtime.got),
                 AssignmentHandlers(options, topics, groups, clients, modes, remoting, clock),
                 OffsetHandlers(options, offsets, topics, groups, clients, store, long_polling),
                 QueryHandlers(options, store),
@@ -224,6 +238,7 @@ class Broker:
         tasks.every(SWEEP_SECONDS, long_polling.sweep, "long polling deadlines")
         tasks.every(QUOTA_LOOK_SECONDS, quotas.look, "quotas")
         tasks.every(POP_SWEEP_SECONDS, pops.sweep, "messages popped and not acknowledged")
+        tasks.every(REVIVE_LOOK_SECONDS, revive.look, "messages that Apache's broker popped")
         tasks.every(CLIENT_SWEEP_SECONDS, clients.expire, "client expiry")
         tasks.every(CLIENT_SWEEP_SECONDS, locks.expire, "queue lock expiry")
         if filters is not None:

@@ -2,7 +2,7 @@
 
 A handle is `start pop-time invisible-time revive-queue retry-flag broker queue offset`; the client makes it of the texts in
 a pop's response, where several queues are apart by `;`. The retry flag tells the topic: 0 the topic itself, 1 the group's
-retry topic of it.
+retry topic of it, 2 the one of an Apache broker with enableRetryTopicV2.
 """
 
 from collections.abc import Iterable, Sequence
@@ -18,7 +18,9 @@ ORDERED = 999
 class Handle(NamedTuple):
     """What a popped message is acknowledged by, as far as the broker needs it."""
 
+    start_offset: int
     pop_time: int
+    invisible_time: int
     revive_queue: int
 
 
@@ -27,12 +29,17 @@ def retry_topic(topic: str, group: str) -> str:
     return f"{topics.RETRY_PREFIX}{group}_{topic}"
 
 
+def retry_topic_v2(topic: str, group: str) -> str:
+    """Where an Apache broker with enableRetryTopicV2 puts it (KeyBuilder.buildPopRetryTopicV2)."""
+    return f"{topics.RETRY_PREFIX}{group}+{topic}"
+
+
 def parse_handle(text: str) -> Handle:
     """Raises ProtocolError."""
     parts = text.split(" ")
     try:
-        return Handle(int(parts[1]), int(parts[3]))
-    except (ValueError, IndexError):
+        return Handle(*map(int, parts[:4]))
+    except (ValueError, TypeError):
         raise ProtocolError(
             f"extraInfo {text[:200]!r} is no handle of a popped message: expected eight words with blanks between"
         ) from None
@@ -44,11 +51,15 @@ def real_topic(topic: str, group: str, retry: str) -> str:
         return topic
     if retry == "1":
         return retry_topic(topic, group)
-    raise ProtocolError(f"the retry flag is {retry[:20]!r}; this broker gives 0 and 1")
+    if retry == "2":
+        return retry_topic_v2(topic, group)
+    raise ProtocolError(f"the retry flag is {retry[:20]!r}; this broker gives 0, 1 and 2")
 
 
 def flag(topic: str) -> str:
-    return "1" if topics.is_retry(topic) else "0"
+    if not topics.is_retry(topic):
+        return "0"
+    return "2" if "+" in topic else "1"
 
 
 def start_offsets(popped: Iterable[tuple[str, int, int]]) -> str:

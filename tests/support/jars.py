@@ -47,8 +47,8 @@ def client_class_path(version: str) -> str:
 
 
 def compiled(client: str) -> Path:
-    """The classes of `tests/support/java`, compiled against that client version."""
-    sources = sorted(PROGRAMS.glob("*.java"))
+    """The classes of `tests/support/java`, and of the folder there for that client version, compiled against it."""
+    sources = sorted([*PROGRAMS.glob("*.java"), *(PROGRAMS / client).glob("*.java")])
     digest = hashlib.sha256()
     for source in sources:
         digest.update(source.name.encode() + b"\0" + source.read_bytes())

@@ -13,6 +13,7 @@ from rockmq.broker.durability import DurabilityGate
 from rockmq.broker.groups import GroupTable
 from rockmq.broker.long_polling import LongPolling, Parked
 from rockmq.broker.pop import ANYTHING, INVISIBLE_MS_MAX, Key, Popped, Pops, Wanted
+from rockmq.broker.pop_revive import PopRevive
 from rockmq.broker.python_filters import PythonFilter
 from rockmq.broker.stats import Rate
 from rockmq.broker.topics import TopicTable
@@ -61,6 +62,7 @@ class PopHandlers:
         gate: DurabilityGate,
         long_polling: LongPolling,
         pops: Pops,
+        revive: PopRevive,
         got: Rate,
     ) -> None:
         self._readable = bool(options.topics.broker_permission & Permission.READ)
@@ -73,6 +75,7 @@ class PopHandlers:
         self._gate = gate
         self._long_polling = long_polling
         self._pops = pops
+        self._revive = revive
         self._got = got
         self._polling: Counter[Key] = Counter()
 
@@ -89,44 +92,52 @@ class PopHandlers:
         if header.init_mode not in (0, 1):
             raise Refusal(ResponseCode.INVALID_PARAMETER, f"initMode is {header.init_mode}, neither 0 nor 1")
         wanted = self._wanted(header.exp, header.exp_type)
-        retry = None if header.order else self._retry(header.topic, header.consumer_group)
-        answer = self._try(header, request, config, retry, wanted)
+        retries = [] if header.order else self._retries(header.topic, header.consumer_group, make=True)
+        answer = self._try(header, request, config, retries, wanted)
         if answer is not None:
             return answer
 
         def again(last: bool) -> Command | None:
-            found = self._try(header, request, config, retry, wanted)
+            found = self._try(header, request, config, retries, wanted)
             if found is None and last:
                 return self._none(header, request, ResponseCode.POLLING_TIMEOUT)
             return found
 
-        queues = _queues(header.queue_id, config)
-        if retry is not None:
-            queues += [(retry, 0)]
+        queues = _queues(header.queue_id, config) + retries
         if header.poll_time <= 0:
             return self._none(header, request, ResponseCode.POLLING_TIMEOUT)
         if not self._park(header, queues, again, request, connection):
             return self._none(header, request, ResponseCode.POLLING_FULL)
         return None
 
-    def _retry(self, topic: str, group: str) -> str | None:
-        """The retry topic to pop from too; it is made with the first pop, so that it is there when it is needed."""
+    def _retries(self, topic: str, group: str, *, make: bool) -> list[tuple[str, int]]:
+        """The queues of a group's retry topics, which are popped from too. With `make` there is one from the first pop on,
+        so that it is there when it is needed."""
         if topics.is_retry(topic):
-            return None
+            return []
         name = pop.retry_topic(topic, group)
         fault = topics.topic_fault(name)
         if fault is not None:
             raise Refusal(ResponseCode.INVALID_PARAMETER, f"the names of group and topic are too long to pop: {fault}")
-        self._pops.is_ready(name)
-        return name
+        if make:
+            self._pops.is_ready(name)
+        queues = [(name, 0)]
+        # Apache's broker may have left messages in topics and queues that ours doesn't use.
+        for each in (name, pop.retry_topic_v2(topic, group)):
+            config = self._topics.get(each)
+            if config is not None:
+                queues += _queues(-1, config)
+        return list(dict.fromkeys(queues))
 
-    def _try(self, header: Pop, request: Command, config: TopicConfig, retry: str | None, wanted: Wanted) -> Command | None:
+    def _try(
+        self, header: Pop, request: Command, config: TopicConfig, retries: list[tuple[str, int]], wanted: Wanted
+    ) -> Command | None:
         sources: list[tuple[str, int, Wanted]] = [
             (topic, queue_id, wanted) for topic, queue_id in _queues(header.queue_id, config)
         ]
         random.shuffle(sources)
-        if retry is not None:
-            sources.insert(0 if random.random() < self._retry_first else len(sources), (retry, 0, ANYTHING))
+        tries: list[tuple[str, int, Wanted]] = [(topic, queue_id, ANYTHING) for topic, queue_id in retries]
+        sources = tries + sources if random.random() < self._retry_first else sources + tries
         now, left, rest = self._clock.now_ms(), header.max_msg_nums, 0
         found: list[tuple[str, int, Popped]] = []
         for topic, queue_id, selection in sources:
@@ -276,11 +287,14 @@ class PopHandlers:
         """An acknowledgement that comes too late is none: the message is on its way again. It is answered as in Apache."""
         handle = self._handle(header)
         key = (header.topic, header.consumer_group, header.queue_id)
-        if handle.revive_queue == pop.ORDERED:
-            self._pops.ack_in_order(key, header.offset, handle.pop_time)
-        else:
-            self._pops.ack(key, header.offset, handle.pop_time)
+        self._ack(key, header.offset, handle)
         return codec.reply(request)
+
+    def _ack(self, key: Key, offset: int, handle: pop.Handle) -> None:
+        if handle.revive_queue == pop.ORDERED:
+            self._pops.ack_in_order(key, offset, handle.pop_time)
+        elif not self._pops.ack(key, offset, handle.pop_time):
+            self._revive.ack(key, offset, handle)
 
     def batch_ack(self, header: BatchAck, request: Command, connection: Connection) -> Command:
         body = json.decode(request.body, BatchAckBody, "acknowledgements")
@@ -305,11 +319,11 @@ class PopHandlers:
     def _ack_part(self, part: BatchAckPart) -> None:
         topic = pop.real_topic(part.topic, part.consumer_group, part.retry)
         key = (topic, part.consumer_group, part.queue_id)
-        ack = self._pops.ack_in_order if part.revive_queue_id == pop.ORDERED else self._pops.ack
+        handle = pop.Handle(part.start_offset, part.pop_time, part.invisible_time, part.revive_queue_id)
         bits = int.from_bytes(part.bits, "little")
         while bits:
             lowest = bits & -bits
-            ack(key, part.start_offset + lowest.bit_length() - 1, part.pop_time)
+            self._ack(key, part.start_offset + lowest.bit_length() - 1, handle)
             bits ^= lowest
 
     def change(self, header: ChangeInvisibleTime, request: Command, connection: Connection) -> Command:
@@ -353,8 +367,8 @@ class PopHandlers:
         """Whether there is something to pop; waits for it as a pop does."""
         config = self._check(header)
         queues = _queues(header.queue_id, config)
-        if not header.order and not topics.is_retry(header.topic):
-            queues += [(pop.retry_topic(header.topic, header.consumer_group), 0)]
+        if not header.order:
+            queues += self._retries(header.topic, header.consumer_group, make=False)
 
         def again(last: bool) -> Command | None:
             there = any(

@@ -69,7 +69,7 @@ class SendHandler:
         fault = topics.topic_fault(header.topic)
         if fault is not None:
             raise Refusal(ResponseCode.INVALID_PARAMETER, fault)
-        if header.topic in topics.SEND_FORBIDDEN:
+        if header.topic in topics.SEND_FORBIDDEN or header.topic.startswith(topics.REVIVE_PREFIX):
             raise Refusal(ResponseCode.NO_PERMISSION, f"the topic {header.topic} takes no messages from clients")
         refusal = self._store.refusal
         if refusal is not None:

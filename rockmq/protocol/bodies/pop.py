@@ -1,8 +1,9 @@
-"""Bodies of pop and of rebalance on the server (spec 4.7; BatchAck.java, SetMessageRequestModeRequestBody.java)."""
+"""Bodies of pop and of rebalance on the server (spec 4.7; BatchAck.java, SetMessageRequestModeRequestBody.java), and of the
+messages by which Apache's broker remembers pops (PopCheckPoint.java, AckMsg.java; store spec, 6.5)."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from msgspec import UNSET, UnsetType, field
+from msgspec import UNSET, Meta, UnsetType, field
 
 from rockmq.protocol.bodies.common import Body, MessageQueue
 from rockmq.protocol.header import Int, Long
@@ -27,6 +28,40 @@ class BatchAckPart(Body, kw_only=True):
 class BatchAckBody(Body, kw_only=True):
     broker_name: str | None = None
     acks: list[BatchAckPart] = field(default_factory=list)
+
+
+class PopCheckpoint(Body, kw_only=True):
+    """What a group popped of a queue at once: `count` messages, `steps` behind `start_offset`, one after the other without.
+    Those whose bit is set are acknowledged, `suspended` ones come again without counting as a try."""
+
+    start_offset: Long = field(name="so")
+    pop_time: Long = field(name="pt")
+    invisible_time: Long = field(name="it")
+    bits: Int = field(name="bm", default=0)
+    count: Annotated[int, Meta(ge=0, le=127)] = field(name="n")
+    queue_id: Int = field(name="q")
+    topic: str = field(name="t")
+    group: str = field(name="c")
+    steps: Annotated[list[Int], Meta(max_length=127)] | None = field(name="d", default=None)
+    suspended: bool = field(name="sp", default=False)
+
+    def offsets(self) -> dict[int, bool]:
+        """By offset, whether it is acknowledged."""
+        steps = self.steps or range(self.count)
+        return {self.start_offset + step: bool(self.bits >> number & 1) for number, step in enumerate(steps)}
+
+
+class PopAcks(Body, kw_only=True):
+    """Acknowledgements of what one checkpoint tells of: `offset` of one message, or `offsets` of several."""
+
+    offset: Long = field(name="ao", default=-1)
+    offsets: list[Long] = field(name="aol", default_factory=list)
+    start_offset: Long = field(name="so")
+    group: str = field(name="c")
+    topic: str = field(name="t")
+    queue_id: Int = field(name="q")
+    pop_time: Long = field(name="pt")
+    broker_name: str = field(name="bn", default="")
 
 
 class RequestMode(Body, kw_only=True):

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from rockmq.broker.pop import Popped, Pops
 from rockmq.broker.server import Broker
-from rockmq.protocol import codec
+from rockmq.protocol import codec, pop
 from rockmq.protocol.codec import Command
 from rockmq.protocol.codes import RequestCode, ResponseCode
 from rockmq.protocol.header import decode
@@ -114,7 +114,7 @@ def handles(answer: Command) -> list[tuple[StoredMessage, str]]:
     offsets = dict(each.rsplit(" ", 1) for each in (told.msg_offset_info or "").split(";"))
     found = []
     for message in decode_stored(answer.body):
-        flag = "1" if message.topic.startswith("%RETRY%") else "0"
+        flag = pop.flag(message.topic)
         queue = f"{flag} {message.queue_id}"
         assert str(message.queue_offset) in offsets[queue].split(",")
         handle = f"{starts[queue]} {told.pop_time} {told.invisible_time} {told.revive_qid} {flag} b {message.queue_id}"
