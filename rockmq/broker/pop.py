@@ -19,8 +19,9 @@ from rockmq.broker.drafts import Draft, DraftWriter
 from rockmq.broker.durability import DurabilityGate
 from rockmq.broker.offsets import ConsumerOffsets
 from rockmq.broker.topics import TopicTable
-from rockmq.protocol import pop, properties, topics
+from rockmq.protocol import codec, pop, properties, topics
 from rockmq.protocol.bodies.common import TopicConfig
+from rockmq.protocol.message import unwrap
 from rockmq.store import Filter, GetResult, GetStatus
 from rockmq.store.message_store import MessageStore
 
@@ -164,17 +165,16 @@ class Pops:
         if not found.messages:
             self._passed(key, start, found)
             return None
-        data = b"".join(found.buffers)
-        numbers = list(_offsets(data))
+        data, numbers, next_offset = self._taken(key, found, start, count_max)
         queue = self._queues.get(key)
         if queue is None:
-            queue = self._queues[key] = _Queue(found.next_offset)
-        queue.next = found.next_offset
+            queue = self._queues[key] = _Queue(next_offset)
+        queue.next = next_offset
         queue.hand(numbers, pop_time, pop_time + invisible_ms)
         self.in_flight += len(numbers)
         self._expect(pop_time + invisible_ms, key, pop_time, numbers)
         self._offsets.commit(group, topic, queue_id, queue.committed())
-        return Popped(data, numbers, found.max_offset - found.next_offset, {})
+        return Popped(data, numbers, found.max_offset - next_offset, {})
 
     def _start(self, key: Key, from_end: bool) -> int:
         topic, group, queue_id = key
@@ -198,6 +198,22 @@ class Pops:
         if found.status in _MOVED:
             found = self._store.get(topic, queue_id, found.next_offset, count_max, POPPED_BYTES_MAX, *wanted)
         return found
+
+    def _taken(self, key: Key, found: GetResult, start: int, count_max: int) -> tuple[bytes, list[int], int]:
+        """What is handed out of what was found from an offset on: records, their offsets, and where the next begin."""
+        topic = key[0]
+        data = b"".join(found.buffers)
+        if self._topics.is_light(topic):
+            return data, _light_offsets(data, topic), found.next_offset
+        config = self._topics.get(topic)
+        if config is None or not config.has_batch_queues:
+            return data, [offset for offset, _ in _records(data)], found.next_offset
+        # Each message of a batch is handed out by itself. In Apache's broker the batch is one, and stays packed.
+        records = list(_records(unwrap(data, strict=False)))
+        taken = [(offset, record) for offset, record in records if offset >= start][:count_max] or records[:1]
+        is_all = not taken or taken[-1] == records[-1]
+        next_offset = found.next_offset if is_all else taken[-1][0] + 1
+        return b"".join(record for _, record in taken), [offset for offset, _ in taken], next_offset
 
     def _passed(self, key: Key, start: int, found: GetResult) -> None:
         """Nothing that was looked at is wanted: it needn't be looked at again."""
@@ -233,17 +249,16 @@ class Pops:
             if held is None:
                 self._passed(key, start, found)
             return None
-        data = b"".join(found.buffers)
-        numbers = list(_offsets(data))
+        data, numbers, next_offset = self._taken(key, found, start, count_max)
         if held is None:
             held = self._ordered[key] = _Ordered()
         held.counts = {number: held.counts.get(number, -1) + 1 for number in numbers}
         self.in_flight += len(numbers) - len(held.handed)
         held.handed = dict.fromkeys(numbers, pop_time + invisible_ms)
-        held.attempt_id, held.pop_time, held.next = attempt_id, pop_time, found.next_offset
+        held.attempt_id, held.pop_time, held.next = attempt_id, pop_time, next_offset
         self._expect(pop_time + invisible_ms, key, pop_time, [])
         self._offsets.commit(group, topic, queue_id, held.committed())
-        return Popped(data, numbers, found.max_offset - found.next_offset, held.counts)
+        return Popped(data, numbers, found.max_offset - next_offset, held.counts)
 
     def is_open(self, key: Key, *, order: bool, attempt_id: str | None) -> bool:
         """Whether a pop may have messages of a queue, if there are any."""
@@ -252,6 +267,15 @@ class Pops:
             return ordered is None or not ordered.is_blocked(attempt_id, self._clock.now_ms())
         queue = self._queues.get(key)
         return self.in_flight < IN_FLIGHT_MAX and (queue is None or len(queue.handed) < self._in_flight_max)
+
+    def peek(self, key: Key, count_max: int) -> tuple[bytes, int, int]:
+        """What a pop would begin with: records, how many, and how many messages there are in all."""
+        start = self.next_offset(key)
+        there = max(0, self._store.bounds(key[0], key[2])[1] - start)
+        if not there or not count_max:
+            return b"", 0, there
+        data, offsets, _ = self._taken(key, self._get(key, start, count_max, ANYTHING), start, count_max)
+        return data, len(offsets), there
 
     def has_messages(self, key: Key, *, order: bool, attempt_id: str | None) -> bool:
         """Whether a pop might find something."""
@@ -407,8 +431,8 @@ class Pops:
         (PopReviveService.reviveRetry)."""
         topic, group, queue_id = key
         found = self._store.get(topic, queue_id, offset, 1, POPPED_BYTES_MAX, None)
-        data = b"".join(found.buffers)
-        if not found.messages or next(_offsets(data)) != offset:
+        data, offsets, _ = self._taken(key, found, offset, 1)
+        if offsets != [offset]:
             return 0  # retention has taken it
         retry = topic if topics.is_retry(topic) else pop.retry_topic(topic, group)
         if not self.is_ready(retry):
@@ -436,10 +460,23 @@ class Pops:
         return not self._topics.is_new(retry)
 
 
-def _offsets(data: bytes) -> Iterator[int]:
-    """The queue offset of each record (store spec, 1.3)."""
+def _records(data: bytes) -> Iterator[tuple[int, bytes]]:
+    """Each record with its queue offset (store spec, 1.3)."""
     at = 0
     while at < len(data):
         (size,) = unpack_from(">i", data, at)
-        yield unpack_from(">q", data, at + 20)[0]
+        yield unpack_from(">q", data, at + 20)[0], data[at : at + size]
         at += size
+
+
+def _light_offsets(data: bytes, name: str) -> list[int]:
+    """The offset of each record in a light queue. Of those of other topics a property tells it (LmqDispatch.java)."""
+    found = []
+    for record in codec.decode_records(data):
+        offset, topic, text = record[4], record[14], record[15]
+        if topic != name:
+            told = properties.decode(text)
+            place = told[properties.INNER_MULTI_DISPATCH].split(",").index(name)
+            offset = int(told[properties.INNER_MULTI_QUEUE_OFFSET].split(",")[place])
+        found.append(offset)
+    return found

@@ -44,6 +44,7 @@ def routes(
         RequestCode.PULL_MESSAGE: pull,
         RequestCode.LITE_PULL_MESSAGE: pull,
         RequestCode.POP_MESSAGE: pop.take,
+        RequestCode.PEEK_MESSAGE: pop.peek,
         RequestCode.ACK_MESSAGE: pop.ack,
         RequestCode.BATCH_ACK_MESSAGE: pop.batch_ack,
         RequestCode.CHANGE_MESSAGE_INVISIBLETIME: pop.change,

@@ -178,12 +178,12 @@ class TopicTable:
         return self.get(name) is not None and not self.is_new(name)
 
     def get(self, name: str) -> TopicConfig | None:
-        if self._is_light(name):
+        if self.is_light(name):
             fault = topics.light_fault(name)
             return TopicConfig(topic_name=name, read_queue_nums=1, write_queue_nums=1) if fault is None else None
         return self._topics.get(name)
 
-    def _is_light(self, name: str) -> bool:
+    def is_light(self, name: str) -> bool:
         """Light queues are topics with no entry in the table (LmqTopicConfigManager.java)."""
         return self._options.store.light_queues and topics.is_light(name)
 
@@ -196,7 +196,7 @@ class TopicTable:
 
         Raises ConfigError when it is to have batch queues and has simple ones.
         """
-        if self._is_light(config.topic_name):
+        if self.is_light(config.topic_name):
             return None
         held = self._topics.get(config.topic_name)
         if held == config:

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.interop.test_store_moves import Moving
+from rockmq.protocol.codes import RequestCode
+from rockmq.protocol.message import decode_stored
+from tests.interop.test_store_moves import BATCH_TOPIC, Moving
 from tests.support import apache
 from tests.support.cluster import wait_for_route
 from tests.support.events import Event, events
@@ -24,12 +26,26 @@ class Popping(Moving):
     def __init__(self, directory: Path, namesrv: str, **properties: str) -> None:
         super().__init__("5.5.0", "5.5.0", directory, namesrv, **QUICK, **properties)
 
-    def fill(self, prefix: str, count: int) -> set[str]:
-        where = f"namesrv={self.namesrv}", "topic=moving", f"prefix={prefix}", f"count={count}"
+    def fill(self, prefix: str, count: int, topic: str = "moving", mode: str = "sync") -> set[str]:
+        where = f"namesrv={self.namesrv}", f"topic={topic}", f"prefix={prefix}", f"count={count}", f"modes={mode}"
         with apache.program(self.client, "Producer", *where, directory=self.directory, name=f"fill-{prefix}") as producer:
             assert producer.wait(60) == 0, producer.tail()
             assert not events(producer, "failed")
-        return {content(f"{prefix}-sync", index).key for index in range(count)}
+        return {content(f"{prefix}-{mode}", index).key for index in range(count)}
+
+    def dispatch(self, prefix: str, names: str) -> None:
+        """A message into some light queues, the same ones each time."""
+        where = f"namesrv={self.namesrv}", "topic=moving", f"broker={apache.BROKER_NAME}", "group=%LMQ%readers"
+        what = f"prefix={prefix}", f"dispatch={names}", "queues=%LMQ%none"
+        with apache.program(self.client, "LightQueues", *where, *what, directory=self.directory, name=prefix) as program:
+            assert program.wait(60) == 0, program.tail()
+
+    def peek(self, queue_id: int, count: int) -> tuple[object, ...]:
+        """What anyone may see of the answer to PEEK_MESSAGE, which no client of Apache's sends."""
+        fields = {"consumerGroup": GROUP, "topic": "moving", "queueId": str(queue_id), "maxMsgNums": str(count)}
+        answer = apache.invoke(f"127.0.0.1:{self.port}", RequestCode.PEEK_MESSAGE, fields)
+        found = sorted((each.queue_id, each.queue_offset, each.body) for each in decode_stored(answer.body))
+        return answer.code, answer.remark, answer.fields, found
 
     def pop(self, *arguments: str, topic: str = "moving", group: str = GROUP) -> list[Event]:
         """All that is popped."""
@@ -96,3 +112,56 @@ def test_what_apaches_broker_popped_comes_again_here(killed: bool, buffered: boo
     with popping.apaches(killed=True):
         wait_for_route(names, "moving")
         assert popping.pop("ack=all", "count=1", "timeoutMs=8000") == []
+
+
+def test_nothing_is_lost_on_the_way_back(tmp_path: Path, names: str) -> None:
+    """Apache's broker pops again from the first message on that isn't acknowledged. And it peeks as ours does."""
+    popping = Popping(tmp_path, names)
+    with popping.apaches(killed=True):
+        wait_for_route(names, "TBW102")
+        sent = popping.fill("first", 20)
+        wait_for_route(names, "moving")
+        peeks = [popping.peek(queue_id, count) for queue_id, count in ((-1, 32), (0, 2), (0, 0), (-1, 0))]
+    with popping.ours(killed=True):
+        wait_for_route(names, "moving")
+        ours = [popping.peek(queue_id, count) for queue_id, count in ((-1, 32), (0, 2), (0, 0), (-1, 0))]
+        assert ours == peeks
+        out = popping.pop("ack=even", "count=20", "invisibleMs=600000")
+        assert set(keys(out)) == sent
+        time.sleep(1)
+    with popping.apaches(killed=True):
+        wait_for_route(names, "moving")
+        again = popping.pop("ack=all", "count=20", "timeoutMs=10000")
+        assert set(keys(again)) >= set(keys(odd(out)))
+        assert popping.pop("ack=all", "count=1", "timeoutMs=3000") == []
+
+
+def test_light_queues_and_batch_queues_are_popped_too(tmp_path: Path, names: str) -> None:
+    """Apache's broker hands out a batch as one message that nobody unpacks; ours its messages."""
+    popping = Popping(tmp_path, names, enableLmq="true", enableMultiDispatch="true")
+    with popping.apaches(killed=True):
+        made = apache.invoke(
+            f"127.0.0.1:{popping.port}", RequestCode.UPDATE_AND_CREATE_TOPIC, BATCH_TOPIC | {"topic": "batches"}
+        )
+        assert made.code == 0, made
+        wait_for_route(names, "batches")
+        popping.dispatch("first", "%LMQ%b;%LMQ%b,%LMQ%a;%LMQ%a")
+        wait_for_route(names, "moving")
+        single = popping.fill("single", 4, "batches")
+        light = popping.pop("count=2", "invisibleMs=15000", topic="%LMQ%a")
+        assert [each["offset"] for each in light] == [0, 1]
+        assert set(keys(popping.pop("count=4", "invisibleMs=15000", "ack=even", topic="batches"))) == single
+        time.sleep(3)
+    with popping.ours():
+        wait_for_route(names, "batches")
+        popping.dispatch("second", "%LMQ%a,%LMQ%b")
+        found = popping.pop("count=3", "ack=all", "timeoutMs=60000", topic="%LMQ%a")
+        places = sorted((each["realTopic"], each["offset"], each["reconsumeTimes"]) for each in found)
+        retry = f"%RETRY%{GROUP}_%LMQ%a"
+        assert places == [("%LMQ%a", 2, 0), (retry, 0, 1), (retry, 1, 1)]
+        assert {each["sha256"] for each in found} > {each["sha256"] for each in light}
+        sent = popping.fill("batch", 12, "batches", "batch")
+        popped = popping.pop("count=14", "ack=all", "timeoutMs=60000", topic="batches")
+        assert keys(popped) == sorted([*sent, *(key for key in single if int(key[-1]) % 2)])
+        assert popping.pop("count=1", "timeoutMs=3000", topic="batches") == []
+        assert popping.pop("count=1", "timeoutMs=3000", topic="%LMQ%a") == []

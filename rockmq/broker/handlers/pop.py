@@ -1,5 +1,5 @@
 """Pop and what belongs to it (PopMessageProcessor.java, AckMessageProcessor.java, ChangeInvisibleTimeProcessor.java,
-NotificationProcessor.java, PollingInfoProcessor.java; protocol spec, 4.7)."""
+PeekMessageProcessor.java, NotificationProcessor.java, PollingInfoProcessor.java; protocol spec, 4.7)."""
 
 import asyncio
 import random
@@ -32,6 +32,7 @@ from rockmq.protocol.headers.pop import (
     ChangeInvisibleTimeResponse,
     Notification,
     NotificationResponse,
+    Peek,
     PollingInfo,
     PollingInfoResponse,
     Pop,
@@ -42,6 +43,7 @@ from rockmq.remoting.dispatch import Answer, Refusal
 from rockmq.store.message_store import MessageStore
 
 COUNT_MAX = 32
+PEEKED_MAX = 1024
 POLL_SECONDS_MAX = 60.0
 BATCH_ACKS_MAX = 1024
 BITS_MAX = 8192
@@ -118,8 +120,8 @@ class PopHandlers:
         name = pop.retry_topic(topic, group)
         fault = topics.topic_fault(name)
         if fault is not None:
-            raise Refusal(ResponseCode.INVALID_PARAMETER, f"the names of group and topic are too long to pop: {fault}")
-        if make:
+            raise Refusal(ResponseCode.INVALID_PARAMETER, f"no retry topic can be of this group and topic: {fault}")
+        if make and not self._topics.is_light(topic):  # there may be any number of light queues
             self._pops.is_ready(name)
         queues = [(name, 0)]
         # Apache's broker may have left messages in topics and queues that ours doesn't use.
@@ -132,18 +134,13 @@ class PopHandlers:
     def _try(
         self, header: Pop, request: Command, config: TopicConfig, retries: list[tuple[str, int]], wanted: Wanted
     ) -> Command | None:
-        sources: list[tuple[str, int, Wanted]] = [
-            (topic, queue_id, wanted) for topic, queue_id in _queues(header.queue_id, config)
-        ]
-        random.shuffle(sources)
-        tries: list[tuple[str, int, Wanted]] = [(topic, queue_id, ANYTHING) for topic, queue_id in retries]
-        sources = tries + sources if random.random() < self._retry_first else sources + tries
         now, left, rest = self._clock.now_ms(), header.max_msg_nums, 0
         found: list[tuple[str, int, Popped]] = []
-        for topic, queue_id, selection in sources:
+        for topic, queue_id in self._in_turn(_queues(header.queue_id, config), retries):
             if left == 0 or sum(len(popped.data) for _, _, popped in found) >= ANSWER_BYTES_MAX:
                 break
             key = (topic, header.consumer_group, queue_id)
+            selection = wanted if topic == header.topic else ANYTHING
             from_end = header.init_mode == 1
             if header.order:
                 popped = self._pops.pop_in_order(
@@ -172,6 +169,11 @@ class PopHandlers:
         body = b"".join(each.data for _, _, each in found)
         return codec.reply(request, ResponseCode.SUCCESS, "FOUND", told, body)
 
+    def _in_turn(self, queues: list[tuple[str, int]], retries: list[tuple[str, int]]) -> list[tuple[str, int]]:
+        """The queues to look into, one after the other."""
+        random.shuffle(queues)
+        return retries + queues if random.random() < self._retry_first else queues + retries
+
     def _wanted(self, expression: str | None, kind: str | None) -> Wanted:
         try:
             if is_tag(kind):
@@ -185,6 +187,24 @@ class PopHandlers:
         if isinstance(found, PythonFilter):
             raise Refusal(ResponseCode.SUBSCRIPTION_PARSE_FAILED, f"filters of type {kind} are for pulls, not for pops")
         return None, found
+
+    # PEEK_MESSAGE
+
+    def peek(self, header: Peek, request: Command, connection: Connection) -> Command:
+        """What the group would pop next; it stays where it is."""
+        config = self._check(header)
+        if header.max_msg_nums < 0:
+            raise Refusal(ResponseCode.INVALID_PARAMETER, f"maxMsgNums is {header.max_msg_nums}, below 0")
+        left, rest, body = min(header.max_msg_nums, PEEKED_MAX), 0, b""
+        retries = self._retries(header.topic, header.consumer_group, make=False)
+        for topic, queue_id in self._in_turn(_queues(header.queue_id, config), retries):
+            count_max = left if len(body) < ANSWER_BYTES_MAX else 0
+            data, count, there = self._pops.peek((topic, header.consumer_group, queue_id), count_max)
+            body, left, rest = body + data, left - count, rest + there
+        told = PopResponse(pop_time=0, invisible_time=0, revive_qid=0, rest_num=rest)
+        if not body:
+            return codec.reply(request, ResponseCode.PULL_NOT_FOUND, "NO_MESSAGE_IN_QUEUE", told)
+        return codec.reply(request, ResponseCode.SUCCESS, "FOUND", told, body)
 
     def _none(self, header: Pop, request: Command, code: ResponseCode) -> Command:
         told = PopResponse(pop_time=self._clock.now_ms(), invisible_time=header.invisible_time, revive_qid=0, rest_num=0)
@@ -250,16 +270,12 @@ class PopHandlers:
                 more |= not self._gate.wake_later(topic, queue_id, end)
         return more
 
-    def _check(self, header: Pop | Notification | PollingInfo) -> TopicConfig:
+    def _check(self, header: Pop | Peek | Notification | PollingInfo) -> TopicConfig:
         if not self._readable:
             raise Refusal(ResponseCode.NO_PERMISSION, "the broker is not readable")
         config = self._topic(header.topic)
         if not config.perm & Permission.READ:
             raise Refusal(ResponseCode.NO_PERMISSION, f"the topic {header.topic} is not readable (perm {config.perm})")
-        if config.has_batch_queues or topics.is_light(header.topic):
-            raise Refusal(
-                ResponseCode.REQUEST_CODE_NOT_SUPPORTED, f"{header.topic}: pop isn't built for batch and light queues"
-            )
         if not -1 <= header.queue_id < config.read_queue_nums:
             remark = (
                 f"queueId {header.queue_id} is out of range: topic {header.topic} has read queues "

@@ -34,6 +34,16 @@ class Pop(TopicHeader, kw_only=True):
     attempt_id: str | None = None
 
 
+@request(RequestCode.PEEK_MESSAGE, PopResponse)
+class Peek(TopicHeader, kw_only=True):
+    """`queue_id` -1 for all queues. Times in the answer are 0; `rest_num` counts what is peeked at, too."""
+
+    consumer_group: Group
+    topic: Topic
+    queue_id: Int
+    max_msg_nums: Int
+
+
 @request(RequestCode.ACK_MESSAGE)
 class Ack(TopicHeader, kw_only=True):
     consumer_group: Group

@@ -4,6 +4,7 @@ import asyncio
 import base64
 import json
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from rockmq.protocol.headers.pop import (
     ChangeInvisibleTimeResponse,
     Notification,
     NotificationResponse,
+    Peek,
     PollingInfo,
     PollingInfoResponse,
     Pop,
@@ -36,6 +38,7 @@ from rockmq.store import GetResult
 from rockmq.store.message_store import MessageStore
 from tests.support.clock import FakeClock
 from tests.unit.broker.conftest import options, running
+from tests.unit.broker.test_batch_queues import batch
 from tests.unit.broker.test_messages import create_request, send_request, sent
 
 INVISIBLE = 60_000
@@ -127,14 +130,22 @@ def clock() -> FakeClock:
     return FakeClock()
 
 
+@asynccontextmanager
+async def popping(root: Path, remote: RemotingClient, clock: FakeClock, **settings: str) -> AsyncIterator[Group]:
+    broker = Broker(options(root, **settings), clock)
+    await broker.start()
+    await remote.ask(broker.address, create_request(RETRY, queues=1), 5)  # the first pop would make it, a moment later
+    try:
+        yield Group(broker, remote)
+    finally:
+        await broker.close()
+
+
 @pytest.fixture
 async def group(tmp_path: Path, remote: RemotingClient, clock: FakeClock) -> AsyncIterator[Group]:
-    broker = Broker(options(tmp_path), clock)
-    await broker.start()
-    await remote.ask(broker.address, create_request(queues=2), 5)
-    await remote.ask(broker.address, create_request(RETRY, queues=1), 5)  # the first pop would make it, a moment later
-    yield Group(broker, remote)
-    await broker.close()
+    async with popping(tmp_path, remote, clock) as group:
+        await remote.ask(group.broker.address, create_request(queues=2), 5)
+        yield group
 
 
 async def again(group: Group, count: int, **changes: object) -> list[tuple[StoredMessage, str]]:
@@ -559,3 +570,105 @@ async def _nothing_is_lost(root: Path, steps: list[str], seed: object) -> None:
     finally:
         await remote.close()
         await broker.close()
+
+
+async def test_messages_of_batches_are_acknowledged_one_by_one(
+    tmp_path: Path, remote: RemotingClient, clock: FakeClock
+) -> None:
+    async with popping(tmp_path, remote, clock) as group:
+        await remote.ask(group.broker.address, create_request(queues=1, attributes="+queue.type=BatchCQ"), 5)
+        await sent(remote, group.broker, send_request(batch(4), batch=True, UNIQ_KEY="whole"))
+        await sent(remote, group.broker, send_request(b"single", UNIQ_KEY="alone"))
+        popped = await group.pop(max_msg_nums=3)
+        assert [(message.body, message.queue_offset) for message, _ in popped] == [(b"b0", 0), (b"b1", 1), (b"b2", 2)]
+        more = await group.pop()
+        assert [(message.body, message.queue_offset) for message, _ in more] == [(b"b3", 3), (b"single", 4)]
+        for message, handle in [popped[0], popped[2], *more]:
+            assert await group.ack(message, handle) == 0
+        assert await group.offset() == 1
+        clock.seconds += INVISIBLE / 1000 + 1
+        ((message, handle),) = await again(group, 1)
+        assert (message.topic, message.body, message.reconsume_times) == (RETRY, b"b1", 1)
+        assert message.properties["UNIQ_KEY"] == "b1"
+        assert await group.offset() == 5
+        assert await group.ack(message, handle) == 0
+
+
+async def test_a_batch_is_gone_on_with_in_its_midst(tmp_path: Path, remote: RemotingClient) -> None:
+    """A restart begins at the first message that isn't acknowledged."""
+    async with running(tmp_path) as broker:
+        await remote.ask(broker.address, create_request(queues=1, attributes="+queue.type=BatchCQ"), 5)
+        group = Group(broker, remote)
+        await sent(remote, broker, send_request(batch(4), batch=True, UNIQ_KEY="whole"))
+        for message, handle in (await group.pop())[:2]:
+            await group.ack(message, handle)
+    async with running(tmp_path) as broker:
+        assert await Group(broker, remote).bodies() == [b"b2", b"b3"]
+
+
+async def test_light_queues_are_popped_by_their_own_offsets(
+    tmp_path: Path, remote: RemotingClient, clock: FakeClock
+) -> None:
+    async with popping(tmp_path, remote, clock, enableLmq="true", enableMultiDispatch="true") as group:
+        await remote.ask(group.broker.address, create_request(queues=1), 5)
+        await group.send(b"elsewhere")
+        for names in ("%LMQ%a", "%LMQ%b,%LMQ%a", "%LMQ%b", "%LMQ%a"):
+            await sent(remote, group.broker, send_request(names.encode(), INNER_MULTI_DISPATCH=names))
+        answer = await group.ask(RequestCode.POP_MESSAGE, group.pop_header(topic="%LMQ%a", max_msg_nums=2))
+        told = decode(PopResponse, answer.fields)
+        assert (told.start_offset_info, told.msg_offset_info, told.rest_num) == ("0 0 0", "0 0 0,1", 1)
+        waiting = asyncio.create_task(group.ask(RequestCode.POP_MESSAGE, group.pop_header(topic="%LMQ%a", poll_time=20_000)))
+        third = await waiting
+        assert decode(PopResponse, third.fields).msg_offset_info == "0 0 2"
+
+        async def ack(offset: int, pop_time: int) -> int:
+            handle = f"0 {pop_time} {INVISIBLE} 0 0 b 0 {offset}"
+            header = Ack(consumer_group="g", topic="%LMQ%a", queue_id=0, extra_info=handle, offset=offset)
+            return (await group.ask(RequestCode.ACK_MESSAGE, header)).code
+
+        assert [await ack(offset, told.pop_time) for offset in (0, 2)] == [0, 0]
+        assert await group.offset(topic="%LMQ%a") == 1
+        clock.seconds += INVISIBLE / 1000 + 1
+        await asyncio.sleep(0.3)
+        clock.seconds += 2  # its retry topic is made first
+        ((message, handle),) = await again(group, 1, topic="%LMQ%a")
+        assert (message.topic, message.body, message.reconsume_times) == ("%RETRY%g_%LMQ%a", b"%LMQ%b,%LMQ%a", 1)
+        assert await group.offset(topic="%LMQ%a") == 3
+        assert await group.ack(message, handle) == 0
+        await sent(remote, group.broker, send_request(b"straight", topic="%LMQ%a"))
+        ((message, handle),) = await group.pop(topic="%LMQ%a")
+        assert (message.topic, message.body, message.queue_offset) == ("%LMQ%a", b"straight", 3)
+        assert await group.ack(message, handle) == 0
+        assert await group.offset(topic="%LMQ%a") == 4
+        answer = await group.ask(RequestCode.POP_MESSAGE, group.pop_header(topic="%LMQ%a+b"))
+        assert (answer.code, "%RETRY%g_%LMQ%a+b" in answer.remark) == (ResponseCode.INVALID_PARAMETER, True)
+
+
+async def test_a_peek_shows_what_the_next_pop_would_and_takes_nothing(group: Group, clock: FakeClock) -> None:
+    async def peek(count: int, queue_id: int = -1) -> tuple[int, set[bytes], int]:
+        header = Peek(consumer_group="g", topic="T", queue_id=queue_id, max_msg_nums=count)
+        answer = await group.ask(RequestCode.PEEK_MESSAGE, header)
+        bodies = {message.body for message in decode_stored(answer.body)}
+        return answer.code, bodies, decode(PopResponse, answer.fields).rest_num
+
+    assert await peek(3) == (ResponseCode.PULL_NOT_FOUND, set(), 0)
+    await group.send(b"0", b"1", b"2")
+    await group.send(b"3", queue_id=1)
+    for _ in range(2):
+        assert await peek(32) == (0, {b"0", b"1", b"2", b"3"}, 4)
+    assert await peek(2, 0) == (0, {b"0", b"1"}, 3)
+    assert await peek(0) == (ResponseCode.PULL_NOT_FOUND, set(), 4)
+    assert await group.offset() is None
+    popped = await group.pop(max_msg_nums=2, queue_id=0)
+    assert await peek(32, 0) == (0, {b"2"}, 1)
+    await group.ack(*popped[0])
+    clock.seconds += INVISIBLE / 1000 + 1
+    async with asyncio.timeout(30):
+        while (await peek(32, 0))[1] != {b"1", b"2"}:
+            await asyncio.sleep(0.02)
+    header = Peek(consumer_group="g", topic="T", queue_id=0, max_msg_nums=-1)
+    answer = await group.ask(RequestCode.PEEK_MESSAGE, header)
+    assert (answer.code, "maxMsgNums" in answer.remark) == (ResponseCode.INVALID_PARAMETER, True)
+    header.queue_id = 2
+    answer = await group.ask(RequestCode.PEEK_MESSAGE, header)
+    assert (answer.code, "queueId 2" in answer.remark) == (ResponseCode.INVALID_PARAMETER, True)
