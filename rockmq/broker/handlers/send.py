@@ -191,7 +191,9 @@ class SendHandler:
         if dead_letters is not None:
             draft.topic, draft.queue_id = dead_letters.topic_name, 0
             draft.properties[properties.DELAY] = "-1"
-        put = self._transactions.prepare(draft) if _is_half(draft) else self._writer.put(draft)
+        # Clients before 4.6.1 send back what they consumed of a transaction as if one were to begin.
+        is_half = _is_half(draft) and not topics.is_retry(header.topic)
+        put = self._transactions.prepare(draft) if is_half else self._writer.put(draft)
         msg_id = ids.offset_id(self._store.store_host, put.position)
         return self._stored(request, queue_id, put, msg_id, unique_key, recall_handle=self._recall_handle(header, draft))
 
@@ -349,5 +351,4 @@ def _is_half(draft: Draft) -> bool:
         remark = f"{said}: expected both of a prepared message, 4 and true, or neither"
         raise Refusal(ResponseCode.MESSAGE_ILLEGAL, remark)
     draft.sys_flag &= ~MessageFlag.TRANSACTION
-    # Clients before 4.6.1 send back what they consumed as it was.
-    return wanted and not (draft.reconsume_times > 0 and properties.DELAY in draft.properties)
+    return wanted

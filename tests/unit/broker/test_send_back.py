@@ -15,6 +15,7 @@ from rockmq.protocol.bodies.client import LockBatchBody
 from rockmq.protocol.bodies.common import MessageQueue
 from rockmq.protocol.codec import Command
 from rockmq.protocol.codes import RequestCode, ResponseCode
+from rockmq.protocol.flags import TransactionState
 from rockmq.protocol.headers.client import LockBatch, SendMessageBack
 from rockmq.protocol.message import StoredMessage, decode_stored
 from rockmq.remoting.client import RemotingClient
@@ -233,6 +234,20 @@ async def test_a_send_to_the_retry_topic_knows_its_maximum(remote: RemotingClien
         (b"3 of 2", 3, "-1"),
     ]
     assert {each.properties["RETRY_TOPIC"] for each in dead} == {"T"}
+
+
+async def test_what_an_old_client_sends_back_is_no_transaction(
+    remote: RemotingClient, broker: Broker, clock: FakeClock
+) -> None:
+    """Before 4.6.1 it says so of what was one. Apache's broker takes it, and no consumer ever gets it."""
+    for body, times, most in ((b"first", 1, 2), (b"last", 3, 2), (b"never tried", 0, 0)):
+        request = retried(body, times, most, DELAY="1", TRAN_MSG="true", PGROUP="p")
+        request.fields["f"] = str(TransactionState.PREPARED.value)
+        await sent(remote, broker, request)
+    clock.seconds += 1
+    await settled()
+    found = [*await of(remote, broker, RETRY), *await of(remote, broker, DEAD)]
+    assert [(each.body, each.sys_flag) for each in found] == [(b"first", 0), (b"never tried", 0), (b"last", 0)]
 
 
 async def test_who_consumes_in_order_sends_dead_letters_only(

@@ -160,15 +160,6 @@ async def test_no_more_are_begun_than_may_be_pending(tmp_path: Path, monkeypatch
         await bench.prepare(b"x")
 
 
-async def test_what_an_old_client_sends_back_is_no_transaction(tmp_path: Path) -> None:
-    """SendMessageProcessor: before 4.6.1 the property stays with a message that is sent back, which is delayed."""
-    async with Bench(tmp_path / "store") as bench:
-        request = half_request(b"x", DELAY="3")
-        request.fields["j"] = "1"
-        await bench.invoke(request)
-        assert await bench.messages(topics.TRANSACTION_HALF) == []
-
-
 BAD_ENDS: dict[str, tuple[dict[str, str | None], int, str]] = {
     "no group": ({"producerGroup": None}, ResponseCode.INVALID_PARAMETER, "`producerGroup`"),
     "no position": ({"commitLogOffset": None}, ResponseCode.INVALID_PARAMETER, "`commitLogOffset`"),
