@@ -21,6 +21,7 @@ from tests.support.clock import FakeClock
 from tests.unit.broker.conftest import SETTINGS, options
 from tests.unit.broker.test_messages import create_request
 from tests.unit.broker.test_pop import RETRY, Group, again
+from tests.unit.broker.test_timers import image
 from tests.unit.store.stores import HOST, made
 
 LOG = "rmq_sys_REVIVE_LOG_DefaultCluster"
@@ -194,6 +195,32 @@ async def test_more_than_fit_into_memory_come_again(left: Left, monkeypatch: pyt
     async with left.served() as group:
         await left.pass_over()
         assert len({message.body for message, _ in await again(group, 20)}) == 20
+
+
+async def test_nothing_is_lost_by_a_kill(left: Left, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """What is stored anew before it is noted comes twice."""
+    monkeypatch.setattr(pop_revive, "GIVEN_MAX", 1)
+    await left.fill(20)
+    left.checkpoint(0, 10)
+    left.acknowledge(0, 3)
+    left.checkpoint(10, 10, queue=1)
+    await left.leave()
+    async with left.served() as group:
+        await left.pass_over()
+        some = await again(group, 5)
+        for message, handle in some:
+            await group.ack(message, handle)
+        killed = image(left.root, tmp_path / "killed")
+    monkeypatch.undo()
+    left.root = killed
+    async with left.served() as group:
+        await left.pass_over()
+        found = {message.body for message, _ in some}
+        async with asyncio.timeout(30):
+            while len(found) < 19:
+                found |= set(await group.bodies())
+                await asyncio.sleep(0.02)
+        assert b"3" not in found
 
 
 async def test_what_cant_be_given_out_again_is_told(left: Left, caplog: pytest.LogCaptureFixture) -> None:
