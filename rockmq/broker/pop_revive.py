@@ -42,6 +42,8 @@ LEAD_MS = 1000
 """How long before its messages are visible again a checkpoint is delivered."""
 WAIT_MS = 2000
 """How long after that acknowledgements are waited for."""
+BEYOND = -2
+"""Done with less than nothing: whatever is read next is to be noted."""
 ROCKSDB = "kvStore"
 """Where Apache's broker keeps pops with popConsumerKVServiceEnable, in the store."""
 
@@ -129,7 +131,7 @@ class PopRevive:
 
     def look(self) -> None:
         timers = self._timers
-        if timers is None:
+        if timers is None or self._store.refusal is not None:
             return
         is_complete, left = self._is_complete(timers), GIVEN_MAX
         for queue in self._queues:
@@ -161,8 +163,9 @@ class PopRevive:
             except ProtocolError as error:
                 log.error("%s:%d:%d is passed over: %s", queue.topic, queue.queue_id, record[4], error)
             queue.until = max(queue.until, min(deliver_time, delivered))
-        # At the end it is where it was; where entries have been deleted it is behind them.
-        queue.next = max(queue.next, found.next_offset)
+        if found.next_offset < queue.next:
+            queue.done = BEYOND  # its offset is from before a crash that cut the log short
+        queue.next = found.next_offset
 
     def _take(self, queue: _Queue, offset: int, tag: str | None, body: bytes, deliver_time: int) -> None:
         if tag == "ck":
@@ -190,7 +193,8 @@ class PopRevive:
             if held.due + WAIT_MS >= queue.until and len(queue.pops) < CHECKPOINTS_MAX:
                 break
             key, pop_time, _ = name
-            if not self._groups.exists(key[1]):
+            if held.offsets - held.acknowledged and self._groups.find(key[1]) is None:
+                log.warning("what group %s popped of %s isn't given out again: there is no such group", key[1], key[0])
                 held.offsets.clear()
             for offset in sorted(held.offsets - held.acknowledged):
                 end = self._pops.give_again(key, offset, pop_time, counts=held.counts)
@@ -220,8 +224,8 @@ class PopRevive:
 
     # Acknowledging
 
-    def ack(self, key: Key, offset: int, handle: pop.Handle) -> None:
-        """Take an acknowledgement of what was popped before this start, if it was at Apache's broker
+    def ack(self, key: Key, offsets: list[int], handle: pop.Handle) -> None:
+        """Note what is acknowledged of a pop before this start, if it was at Apache's broker
         (AckMessageProcessor.appendAck)."""
         due = handle.pop_time + handle.invisible_time
         if self._timers is None or handle.pop_time >= self._started or due <= self._clock.now_ms():
@@ -231,7 +235,7 @@ class PopRevive:
             return
         topic, group, queue_id = key
         acks = PopAcks(
-            offset=offset,
+            offsets=offsets,
             start_offset=handle.start_offset,
             group=group,
             topic=topic,
@@ -242,14 +246,14 @@ class PopRevive:
             topic=queue.topic,
             queue_id=queue.queue_id,
             body=msgspec.json.encode(acks),
-            properties={properties.TAGS: "ack", properties.TIMER_DELIVER_MS: str(due)},
+            properties={properties.TAGS: "bAck", properties.TIMER_DELIVER_MS: str(due)},
             born_host=self._store.store_host,
             born_timestamp=self._clock.now_ms(),
         )
         try:
             self._writer.put(draft)
         except (StoreUnavailable, ProtocolError, Refusal) as error:
-            log.warning("%s:%d:%d, acknowledged by %s, may come again: %s", topic, queue_id, offset, group, error)
+            log.warning("messages of %s:%d that %s acknowledged may come again: %s", topic, queue_id, group, error)
 
 
 def _number(text: str | None) -> int:

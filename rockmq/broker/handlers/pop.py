@@ -4,7 +4,7 @@ PeekMessageProcessor.java, NotificationProcessor.java, PollingInfoProcessor.java
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 
 from rockmq.base.clock import Clock
 from rockmq.base.errors import FilterError, ProtocolError
@@ -303,14 +303,14 @@ class PopHandlers:
         """An acknowledgement that comes too late is none: the message is on its way again. It is answered as in Apache."""
         handle = self._handle(header)
         key = (header.topic, header.consumer_group, header.queue_id)
-        self._ack(key, header.offset, handle)
+        self._ack(key, [header.offset], handle)
         return codec.reply(request)
 
-    def _ack(self, key: Key, offset: int, handle: pop.Handle) -> None:
-        if handle.revive_queue == pop.ORDERED:
-            self._pops.ack_in_order(key, offset, handle.pop_time)
-        elif not self._pops.ack(key, offset, handle.pop_time):
-            self._revive.ack(key, offset, handle)
+    def _ack(self, key: Key, offsets: Iterable[int], handle: pop.Handle) -> None:
+        ack = self._pops.ack_in_order if handle.revive_queue == pop.ORDERED else self._pops.ack
+        unknown = [offset for offset in offsets if not ack(key, offset, handle.pop_time)]
+        if unknown:
+            self._revive.ack(key, unknown, handle)
 
     def batch_ack(self, header: BatchAck, request: Command, connection: Connection) -> Command:
         body = json.decode(request.body, BatchAckBody, "acknowledgements")
@@ -336,11 +336,7 @@ class PopHandlers:
         topic = pop.real_topic(part.topic, part.consumer_group, part.retry)
         key = (topic, part.consumer_group, part.queue_id)
         handle = pop.Handle(part.start_offset, part.pop_time, part.invisible_time, part.revive_queue_id)
-        bits = int.from_bytes(part.bits, "little")
-        while bits:
-            lowest = bits & -bits
-            self._ack(key, part.start_offset + lowest.bit_length() - 1, handle)
-            bits ^= lowest
+        self._ack(key, (part.start_offset + bit for bit in _bits(part.bits)), handle)
 
     def change(self, header: ChangeInvisibleTime, request: Command, connection: Connection) -> Command:
         handle = self._handle(header)
@@ -407,6 +403,15 @@ class PopHandlers:
         self._check(header)
         waiting = self._polling[header.topic, header.consumer_group, header.queue_id]
         return codec.reply(request, header=PollingInfoResponse(waiting))
+
+
+def _bits(data: bytes) -> Iterator[int]:
+    """The bits that are set, the lowest first."""
+    bits = int.from_bytes(data, "little")
+    while bits:
+        lowest = bits & -bits
+        yield lowest.bit_length() - 1
+        bits ^= lowest
 
 
 def _queues(queue_id: int, config: TopicConfig) -> list[tuple[str, int]]:

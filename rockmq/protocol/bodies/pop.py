@@ -48,7 +48,7 @@ class PopCheckpoint(Body, kw_only=True):
     def offsets(self) -> dict[int, bool]:
         """By offset, whether it is acknowledged."""
         steps = self.steps or range(self.count)
-        return {self.start_offset + step: bool(self.bits >> number & 1) for number, step in enumerate(steps)}
+        return {self.start_offset + step: number < 32 and bool(self.bits >> number & 1) for number, step in enumerate(steps)}
 
 
 class PopAcks(Body, kw_only=True):

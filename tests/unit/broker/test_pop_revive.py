@@ -161,7 +161,9 @@ async def test_what_is_acknowledged_here_doesnt_come_again(left: Left) -> None:
     async with left.served() as group:
         assert [(await ack(group, offset)).code for offset in (0, 2)] == [0, 0]
     async with left.served() as group:
-        assert (await ack(group, 3)).code == 0
+        part = {"c": "g", "t": "T", "r": "0", "so": 0, "q": 0, "rq": 1, "pt": POPPED, "it": INVISIBLE, "b": "CA=="}
+        answer = await group.ask(RequestCode.BATCH_ACK_MESSAGE, None, json.dumps({"acks": [part]}).encode())
+        assert answer.code == 0, "the fourth"
         await left.pass_over()
         assert bodies(await again(group, 1)) == [b"1"]
         await left.pass_over(10)
@@ -182,6 +184,19 @@ async def test_what_makes_no_sense_is_passed_over(left: Left, caplog: pytest.Log
         assert bodies(await again(group, 2)) == [b"0", b"2"]
     told = [record.message for record in caplog.records if "is passed over" in record.message]
     assert [f"{LOG}:0:1" in told[0], f"{LOG}:0:2" in told[1], len(told)] == [True, True, 2]
+
+
+async def test_an_offset_behind_the_end_of_the_log_hides_nothing(left: Left) -> None:
+    """A crash of Apache's broker may cut the log short of what it has noted."""
+    await left.fill(1)
+    left.change("consumerOffset", "offsetTable", f"{LOG}@{topics.REVIVE_GROUP}", {"0": 99})
+    left.checkpoint(0, 1)
+    await left.leave()
+    async with left.served() as group:
+        await left.pass_over()
+        assert bodies(await again(group, 1)) == [b"0"]
+    document = json.loads((left.root / "config" / "consumerOffset.json").read_text())
+    assert document["offsetTable"][f"{LOG}@{topics.REVIVE_GROUP}"]["0"] == 0
 
 
 async def test_more_than_fit_into_memory_come_again(left: Left, monkeypatch: pytest.MonkeyPatch) -> None:
