@@ -333,9 +333,10 @@ class Store:
         limit: int,
         tag_codes: Iterable[int] | None,
         filter: Filter | None = None,
-        reply: tuple[int, int, int] | None = None,
-    ) -> tuple[int, int, int, int, int, list[bytes | Slice]]:
-        """Read messages from `offset` on: (status, next offset, min offset, max offset, count, buffers).
+        reply: tuple[int, int, int, int, int] | None = None,
+    ) -> tuple[int, int, int, int, int, list[bytes | Slice], int]:
+        """Read messages from `offset` on: (status, next offset, min offset, max offset, count, buffers, behind). `behind`
+        are the bytes from the last record that was examined to the log's end; 0 when none was.
 
         Only records that end at or below position `limit` are seen; the first one behind it is the queue's end for this
         call. At most `count_max` messages and `bytes_max` bytes, but always one message. `tag_codes` are Java hash codes
@@ -345,8 +346,8 @@ class Store:
         16 KiB) are slices of the mapped file. The max offset returned is the queue's end for this call. Entries without a
         record (pre-blank, zero, or pointing at something else) are passed over like removed messages.
 
-        With `reply` = (serializer, opaque, broker id to suggest) the buffers are a whole response to a pull when there are
-        messages.
+        With `reply` = (serializer, opaque, broker id to suggest, the one to suggest instead when `behind` is over a bound,
+        that bound) the buffers are a whole response to a pull when there are messages.
 
         Of a batch queue records go out whole: the first may begin before `offset`. Each counts as its messages.
         """

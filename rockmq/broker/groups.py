@@ -1,6 +1,7 @@
 """Consumer groups and their settings (SubscriptionGroupManager.java; store spec, 1.7), in
 `config/subscriptionGroup.json`."""
 
+import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ class GroupConfig(Body, kw_only=True):
     retry_max_times: Int = 16
     group_retry_policy: dict[str, Any] = field(default_factory=lambda: {"type": "CUSTOMIZED"})
     broker_id: Long = 0
-    which_broker_when_consume_slowly: Int = 1
+    which_broker_when_consume_slowly: Long = 1
     notify_consumer_ids_changed_enable: bool = True
     group_sys_flag: Int = 0
     consume_timeout_minute: Int = 15
@@ -78,10 +79,29 @@ class GroupTable:
         found = self.all().get(name)
         if found is None and self._auto_create and topics.group_fault(name) is None:
             found = self.all()[name] = GroupConfig(group_name=name)
-            self._document.data_version = self.version.advanced(self._clock.now_ms())
+            self._advance()
             # Nobody waits for this: a group that is lost in a crash is created again by its next heartbeat.
             self._saver.later()
         return found
+
+    def put(self, config: GroupConfig) -> "asyncio.Future[None]":
+        """Create or change a group; done when that is on disk, else StoreUnavailable."""
+        self.all()[config.group_name] = config
+        self._advance()
+        return self._saver.now()
+
+    def disable_consume(self, name: str) -> bool:
+        """Let a group read nothing more; False when there is nothing to change."""
+        found = self.all().get(name)
+        if found is None or not found.consume_enable:
+            return False
+        found.consume_enable = False
+        self._advance()
+        self._saver.later()
+        return True
+
+    def _advance(self) -> None:
+        self._document.data_version = self.version.advanced(self._clock.now_ms())
 
     async def close(self) -> None:
         await self._saver.close()

@@ -19,6 +19,7 @@ from rockmq.base.errors import ProtocolError, StoreUnavailable
 from rockmq.broker.drafts import Draft, DraftWriter
 from rockmq.broker.durability import DurabilityGate
 from rockmq.broker.offsets import ConsumerOffsets
+from rockmq.broker.slow_groups import SlowGroups
 from rockmq.broker.topics import TopicTable
 from rockmq.protocol import codec, pop, properties, topics
 from rockmq.protocol.bodies.common import TopicConfig
@@ -122,6 +123,7 @@ class Pops:
         gate: DurabilityGate,
         writer: DraftWriter,
         wake: Callable[[str, int], None],
+        slow: SlowGroups | None,
         in_flight_max: int,
     ) -> None:
         self._clock = clock
@@ -131,6 +133,7 @@ class Pops:
         self._gate = gate
         self._writer = writer
         self._wake = wake
+        self._slow = slow
         self._in_flight_max = in_flight_max
         self._queues: dict[Key, _Queue] = {}
         self._ordered: dict[Key, _Ordered] = {}
@@ -194,10 +197,12 @@ class Pops:
         return committed if queue is None else max(queue.next, committed)
 
     def _get(self, key: Key, start: int, count_max: int, wanted: Wanted) -> GetResult:
-        topic, _, queue_id = key
+        topic, group, queue_id = key
         found = self._store.get(topic, queue_id, start, count_max, POPPED_BYTES_MAX, *wanted)
         if found.status in _MOVED:
             found = self._store.get(topic, queue_id, found.next_offset, count_max, POPPED_BYTES_MAX, *wanted)
+        if self._slow is not None:
+            self._slow.note(group, topic, queue_id, found.behind)
         return found
 
     def _taken(self, key: Key, found: GetResult, start: int, count_max: int) -> tuple[bytes, list[int], int]:

@@ -76,6 +76,7 @@ def routes(
         RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: relay.group_status,
         RequestCode.UPDATE_AND_CREATE_TOPIC: admin.create_topic,
         RequestCode.DELETE_TOPIC_IN_BROKER: admin.delete_topic,
+        RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: admin.update_group,
         RequestCode.GET_ALL_TOPIC_CONFIG: admin.all_topics,
         RequestCode.GET_ALL_DELAY_OFFSET: admin.all_delay_offsets,
         RequestCode.GET_TOPIC_CONFIG: admin.topic,

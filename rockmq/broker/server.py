@@ -48,6 +48,8 @@ from rockmq.broker.registration import Registration
 from rockmq.broker.request_modes import RequestModes
 from rockmq.broker.routes import routes
 from rockmq.broker.runtime_info import RuntimeInfo
+from rockmq.broker.slow_groups import LOOK_SECONDS as SLOW_LOOK_SECONDS
+from rockmq.broker.slow_groups import SlowGroups
 from rockmq.broker.stats import SAMPLE_SECONDS
 from rockmq.broker.timers import TimerDelivery, TimerHook
 from rockmq.broker.topics import TopicTable
@@ -169,6 +171,10 @@ class Broker:
         topics.create_system_topics()
         topics.attach(store)
 
+        slow = None
+        if options.consumers.disable_consume_if_consumer_read_slowly:
+            slow = SlowGroups(groups, options.consumers.consumer_fallbehind_threshold)
+
         delays = Delays(options.store, store, gate, long_polling, clock)
         self._closing.push_async_callback(delays.close)
         timers = None
@@ -191,6 +197,7 @@ class Broker:
             gate,
             writer,
             long_polling.wake,
+            slow,
             in_flight_max=options.pop.pop_inflight_message_threshold,
         )
         revive = PopRevive(
@@ -220,7 +227,7 @@ class Broker:
                 RecallHandler(options, topics, store, gate, writer, clock),
                 TransactionHandler(options, transactions, store, gate, clock),
                 PullHandler(
-                    options, clock, topics, groups, clients, filters, offsets, store, gate, long_polling, runtime.got
+                    options, clock, topics, groups, clients, filters, offsets, store, gate, long_polling, slow, runtime.got
                 ),
                 PopHandlers(options, clock, topics, groups, filters, store, gate, long_polling, pops, revive, runtime.got),
                 AssignmentHandlers(options, topics, groups, clients, modes, remoting, clock),
@@ -229,7 +236,7 @@ class Broker:
                 ClientHandlers(clients, filters, topics, groups, locks),
                 ReplyHandler(options, clock, topics, clients, store, gate, writer),
                 RelayHandlers(options, clients, topics, groups, store),
-                AdminHandlers(options, topics, offsets, store, long_polling, pops, runtime, delays),
+                AdminHandlers(options, topics, groups, offsets, store, long_polling, pops, runtime, delays),
             )
         )
         tasks = Tasks()
@@ -237,6 +244,8 @@ class Broker:
         tasks.every(durability.SWEEP_SECONDS, gate.sweep, "durability timeouts")
         tasks.every(SWEEP_SECONDS, long_polling.sweep, "long polling deadlines")
         tasks.every(QUOTA_LOOK_SECONDS, quotas.look, "quotas")
+        if slow is not None:
+            tasks.every(SLOW_LOOK_SECONDS, slow.look, "groups that are far behind")
         tasks.every(POP_SWEEP_SECONDS, pops.sweep, "messages popped and not acknowledged")
         tasks.every(REVIVE_LOOK_SECONDS, revive.look, "messages that Apache's broker popped")
         tasks.every(CLIENT_SWEEP_SECONDS, clients.expire, "client expiry")

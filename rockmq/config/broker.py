@@ -139,6 +139,15 @@ class Consumers(Options, frozen=True, kw_only=True):
         int, Key("A client without heartbeat for so long is forgotten.", unit="ms", ge=1, le=2**63 - 1)
     ] = 120_000
     suspended_pulls_max: Annotated[int, Key("Pulls that may wait at once.", ge=0, le=INT_MAX)] = 100_000
+    slave_read_enable: Annotated[
+        bool, Key("Suggest to clients whether to pull from the master or from a slave, as their group is configured.")
+    ] = False
+    disable_consume_if_consumer_read_slowly: Annotated[
+        bool, Key("Switch consumeEnable off for a group that is too far behind, until an operator switches it on.")
+    ] = False
+    consumer_fallbehind_threshold: Annotated[
+        int, Key("How far behind the log's end a group is too far behind.", unit="bytes", ge=0, le=2**63 - 1)
+    ] = 16 << 30
     # Apache's 32 is the default of its clients too, and silently cuts down those that ask for more.
     max_transfer_count_on_message_in_memory: Annotated[int, Key("Messages in one pull.", ge=1, le=65536)] = 1024
     max_transfer_bytes_on_message_in_memory: Annotated[
@@ -243,6 +252,9 @@ class Store(Options, frozen=True, kw_only=True):
     max_index_num: Annotated[int, Key("Entries of an index file; one isn't used.", ge=2, le=INT_MAX)] = 20_000_000
     max_msgs_num_batch: Annotated[int, Key("Messages that one query finds.", ge=1, le=65536)] = 64
     default_query_max_num: Annotated[int, Key("The same for a unique key.", ge=1, le=65536)] = 32
+    access_message_in_memory_max_ratio: Annotated[
+        int, Key("How much of the machine's memory the end of the log is taken to have there.", unit="%", ge=0, le=100)
+    ] = 40
     data_read_ahead_enable: Annotated[bool, Key("Let the kernel read the log ahead of who reads it.")] = True
     warm_maped_file_enable: Annotated[bool, Key("Bring the next log file into memory before it is used.")] = False
     # Apache has no key for this: there it is a part of warming.

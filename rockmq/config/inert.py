@@ -84,10 +84,10 @@ _BROKER = """
     brokerConfigPath brokerElectionPriority brokerFastFailureEnable brokerHeartbeatInterval brokerNotActiveTimeoutMillis
     cgColdReadThreshold checkSyncStateSetPeriod cleanOfflineBrokerInterval clearRetryTopicWhenDeleteTopic
     clientManagerThreadPoolQueueCapacity clientManageThreadPoolNums coldCtrStrategyEnable commercialBaseCount
-    commercialSizePerMsg compatibleWithOldNameSrv configBlackList consumerFallbehindThreshold
+    commercialSizePerMsg compatibleWithOldNameSrv configBlackList
     consumerManagerThreadPoolQueueCapacity consumerManageThreadPoolNums consumerOffsetUpdateVersionStep controllerAddr
     controllerHeartBeatTimeoutMills delayOffsetUpdateVersionStep
-    disableConsumeIfConsumerReadSlowly enableBroadcastOffsetStore enableCalcFilterBitMap enableConnectionMetrics
+    enableBroadcastOffsetStore enableCalcFilterBitMap enableConnectionMetrics
     enableCreateSysGroup enableDetailStat enableFastChannelEventProcess enableLagAndDlqMetrics enableLiteEventMode
     enableLitePopLog enableLmqStats enableMessageStoreMetrics enableMixedMessageType enableNetWorkFlowControl
     enableNotifyAfterPopOrderLockRelease enableNotifyBeforePopCalculateLag enablePopBatchAck enablePopBufferMerge
@@ -118,7 +118,7 @@ _BROKER = """
     realTimeNotifyConsumerChange recoverConcurrently recoverThreadPoolNums
     replyThreadPoolQueueCapacity retrieveMessageFromPopRetryTopicV1 reviveAckWaitMs reviveInterval reviveMaxSlow
     reviveQueueNum reviveScanTime rocketmqHome sendHeartbeatTimeoutMillis sendMessageThreadPoolNums
-    sendThreadPoolQueueCapacity skipPreOnline skipWhenCKRePutReachMaxTimes slaveReadEnable
+    sendThreadPoolQueueCapacity skipPreOnline skipWhenCKRePutReachMaxTimes
     splitMetadataSize splitRegistrationSize startAcceptSendRequestTimeStamp
     subscriptionExpiredTimeout syncBrokerMemberGroupPeriod syncBrokerMetadataPeriod syncControllerMetadataPeriod
     transactionCheckRocksdbCoreThreads transactionCheckRocksdbMaxThreads
@@ -132,7 +132,7 @@ _BROKER = """
 
 # MessageStoreConfig.java
 _STORE = """
-    accessMessageInMemoryHotRatio accessMessageInMemoryMaxRatio allAckInSyncStateSet
+    accessMessageInMemoryHotRatio allAckInSyncStateSet
     asyncLearner autoMessageVersionOnTopicLen batchDispatchRequestThreadPoolNums bitMapLengthConsumeQueueExt
     bottomMostCompressionTypeForConsumeQueueStore checkCommitLogOffsetOnRecover cleanRocksDBDirtyCQIntervalMin
     cleanSwapedMapInterval coldDataFlowControlEnable coldDataScanEnable combineAssignOffsetCQType

@@ -27,7 +27,7 @@ class GetStatus(IntEnum):
 
 class GetResult(msgspec.Struct, frozen=True):
     """`buffers` hold `messages` stored records back to back, behind a response's head if one was asked for; the offsets
-    are those of the queue.
+    are those of the queue. `behind` are the bytes from the last record that was looked at to the log's end.
     """
 
     status: int
@@ -36,3 +36,4 @@ class GetResult(msgspec.Struct, frozen=True):
     max_offset: int
     messages: int
     buffers: list[bytes | _core.Slice]
+    behind: int

@@ -22,7 +22,7 @@ from rockmq.base.tasks import Tasks
 from rockmq.config.broker import Flush
 from rockmq.config.broker import Retention as RetentionOptions
 from rockmq.config.broker import Store as StoreOptions
-from rockmq.store import recovery
+from rockmq.store import memory, recovery
 from rockmq.store.checkpoint import Checkpoint
 from rockmq.store.disk import LOOK_SECONDS, ROOM, DiskWatch, is_full
 from rockmq.store.files import AbortMark, StoreLock
@@ -117,6 +117,11 @@ class MessageStore:
     def readable_limit(self) -> int:
         """The position up to which messages may be read: what a crash could still take away isn't shown to anybody."""
         return self.core.flushed_position if self.is_sync else self.core.max_position
+
+    @property
+    def cached_bytes(self) -> int:
+        """How far behind the log's end what is read is taken to be in memory still."""
+        return memory.size() * self._options.access_message_in_memory_max_ratio // 100
 
     @property
     def refusal(self) -> str | None:
@@ -373,7 +378,7 @@ class MessageStore:
         bytes_max: int,
         tag_codes: Iterable[int] | None,
         filter: _core.Filter | None = None,
-        reply: tuple[int, int, int] | None = None,
+        reply: tuple[int, int, int, int, int] | None = None,
     ) -> GetResult:
         """Messages of a queue from `offset` on, as far as they may be read; `filter` and `reply` as for the core's `get`."""
         limit = self.readable_limit

@@ -177,7 +177,7 @@ def test_lost_queue_is_rebuilt_byte_for_byte(rebuilt: Path, path: str) -> None:
 def test_queue_is_read_in_full(store: _core.Store, queue: tuple[str, int]) -> None:
     store.recover(0, True)
     entries = entries_by_queue()[queue]
-    _, _, lowest, highest, count, buffers = store.get(*queue, 0, 1_000, 1 << 20, END, None)
+    _, _, lowest, highest, count, buffers, _ = store.get(*queue, 0, 1_000, 1 << 20, END, None)
     assert (lowest, highest, count) == (0, len(entries), len(entries))
     by_position = {record["position"]: record for record in RECORDS}
     expected_bytes = b"".join(bytes_of(by_position[entry["position"]]) for entry in entries)

@@ -71,13 +71,15 @@ pub struct Got {
     pub min: u64,
     pub max: u64,
     pub count: u64,
+    /// Bytes from the last record that was looked at to the log's end.
+    pub behind: u64,
     pub files: Vec<Arc<MappedFile>>,
     pub runs: Vec<Run>,
 }
 
 impl Got {
     fn none(status: u8, next: u64, min: u64, max: u64) -> Self {
-        Self { status, next, min, max, count: 0, files: Vec::new(), runs: Vec::new() }
+        Self { status, next, min, max, count: 0, behind: 0, files: Vec::new(), runs: Vec::new() }
     }
 
     pub fn bytes(&self, run: &Run) -> &[u8] {
@@ -113,14 +115,8 @@ pub fn get(shared: &Shared, request: &Request<'_>) -> Result<Got> {
     }
     let last = max.min(offset.saturating_add(request.count_max.max(EXAMINED_MIN)));
     let serial = queue.serial;
-    let mut scan = Scan {
-        request,
-        got: Got::none(status::NO_MATCHED_MESSAGE, offset, min, max),
-        bytes: 0,
-        filtering: 0,
-        skip_below: 0,
-        block: state.queues.block(slot, offset),
-    };
+    let got = Got::none(status::NO_MATCHED_MESSAGE, offset, min, max);
+    let mut scan = Scan::new(request, got, &state.log, state.queues.block(slot, offset));
     // A topic deleted meanwhile may have left its slot to another.
     while let Some(queue) = state.queues.queue(slot).filter(|queue| queue.serial == serial) {
         if scan.step(&state.log, queue, last) {
@@ -159,7 +155,7 @@ fn units(shared: &Shared, request: &Request<'_>, view: &View) -> Result<Got> {
         return Ok(Got::none(status, max, min, max));
     }
     let got = Got::none(status::NO_MATCHED_MESSAGE, offset, min, max);
-    let mut scan = Scan { request, got, bytes: 0, filtering: 0, skip_below: 0, block: None };
+    let mut scan = Scan::new(request, got, &shared.state().log, None);
     let mut index = view.holding(offset)?;
     let last = index.saturating_add(request.count_max.max(EXAMINED_MIN));
     while index < last && scan.got.next < max {
@@ -177,6 +173,7 @@ fn units(shared: &Shared, request: &Request<'_>, view: &View) -> Result<Got> {
                 return Ok(scan.got);
             }
             scan.got.next = unit.next();
+            scan.got.behind = scan.log_end.saturating_sub(unit.entry.position as u64);
             let before = scan.got.count;
             if request.tags.is_none_or(|tags| unit.entry.may_have(tags)) {
                 scan.take(&state.log, unit.entry);
@@ -197,10 +194,15 @@ struct Scan<'r> {
     filtering: usize,
     /// Entries that point below this are gone with their file.
     skip_below: u64,
+    log_end: u64,
     block: Option<Block>,
 }
 
-impl Scan<'_> {
+impl<'r> Scan<'r> {
+    fn new(request: &'r Request<'r>, got: Got, log: &CommitLog, block: Option<Block>) -> Self {
+        Self { request, got, bytes: 0, filtering: 0, skip_below: 0, log_end: log.max(), block }
+    }
+
     /// Go on to `last`; false when the next entry has to be read from a file first.
     fn step(&mut self, log: &CommitLog, queue: &Queue, last: u64) -> bool {
         while self.got.next < last {
@@ -215,8 +217,11 @@ impl Scan<'_> {
             if entry.position >= 0 && (entry.position as u64) < self.skip_below {
                 continue;
             }
-            if entry.is_real() && self.request.tags.is_some_and(|tags| !entry.may_have(tags)) {
-                continue;
+            if entry.is_real() {
+                self.got.behind = self.log_end.saturating_sub(entry.position as u64);
+                if self.request.tags.is_some_and(|tags| !entry.may_have(tags)) {
+                    continue;
+                }
             }
             if let (Some(ahead), Some(file)) = (self.entry(queue, index + AHEAD), self.got.files.last()) {
                 let at = (ahead.position as u64).wrapping_sub(file.base) as usize;

@@ -37,6 +37,10 @@ const SLICE_MIN: usize = 16 << 10;
 type Queues = Vec<(String, i32)>;
 /// (position, why) of each.
 type PassedOver = Vec<(u64, String)>;
+/// (serializer, opaque, broker to suggest, the one to suggest when further behind than, bytes).
+type Reply = (u8, i32, i64, i64, u64);
+/// (status, next, min, max, count, buffers, behind).
+type Read<'py> = (u8, u64, u64, u64, u64, Bound<'py, PyList>, u64);
 
 #[pyclass(frozen, module = "rockmq._core")]
 pub struct Store {
@@ -362,16 +366,19 @@ impl Store {
         limit: u64,
         tag_codes: Option<&Bound<'py, PyAny>>,
         filter: Option<&Filter>,
-        reply: Option<(u8, i32, i64)>,
-    ) -> PyResult<(u8, u64, u64, u64, u64, Bound<'py, PyList>)> {
+        reply: Option<Reply>,
+    ) -> PyResult<Read<'py>> {
         let tags = tag_codes.map(tags_of).transpose()?;
         let request = Request { topic, queue_id, offset, count_max, bytes_max, limit, tags: tags.as_deref(), filter };
         let got = get::get(&self.shared, &request)?;
         let head = match reply.filter(|_| got.count > 0) {
-            Some((serializer, opaque, broker)) => pull::head(&got, serializer, opaque, broker).map_err(Error::Value)?,
+            Some((serializer, opaque, broker, slow_broker, behind_max)) => {
+                let broker = if got.behind > behind_max { slow_broker } else { broker };
+                pull::head(&got, serializer, opaque, broker).map_err(Error::Value)?
+            }
             None => Vec::new(),
         };
-        Ok((got.status, got.next, got.min, got.max, got.count, buffers(py, &head, &got)?))
+        Ok((got.status, got.next, got.min, got.max, got.count, buffers(py, &head, &got)?, got.behind))
     }
 
     fn read<'py>(&self, py: Python<'py>, position: u64) -> Option<Bound<'py, PyBytes>> {

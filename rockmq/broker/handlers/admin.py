@@ -1,10 +1,11 @@
-"""What administrators ask for (AdminBrokerProcessor.java; protocol spec, 5): topics, statistics, runtime information."""
+"""What administrators ask for (AdminBrokerProcessor.java; protocol spec, 5): topics, groups, statistics, runtime figures."""
 
 from itertools import islice
 
 from rockmq.base.errors import ConfigError
 from rockmq.broker import quotas
 from rockmq.broker.delays import Delays
+from rockmq.broker.groups import GroupConfig, GroupTable
 from rockmq.broker.long_polling import LongPolling
 from rockmq.broker.offsets import ConsumerOffsets
 from rockmq.broker.pop import Pops
@@ -26,6 +27,7 @@ from rockmq.protocol.headers.admin import (
     GetConsumeStats,
     GetTopicConfig,
     GetTopicStats,
+    UpdateGroup,
 )
 from rockmq.remoting.connection import Connection
 from rockmq.remoting.dispatch import Answer, Refusal
@@ -50,6 +52,7 @@ class AdminHandlers:
         self,
         options: BrokerOptions,
         topic_table: TopicTable,
+        groups: GroupTable,
         offsets: ConsumerOffsets,
         store: MessageStore,
         long_polling: LongPolling,
@@ -59,6 +62,7 @@ class AdminHandlers:
     ) -> None:
         self._options = options
         self._topics = topic_table
+        self._groups = groups
         self._offsets = offsets
         self._store = store
         self._long_polling = long_polling
@@ -102,6 +106,19 @@ class AdminHandlers:
             raise Refusal(ResponseCode.INVALID_PARAMETER, str(error)) from None
         if saved is not None:
             await saved
+        return codec.reply(request)
+
+    async def update_group(self, header: UpdateGroup, request: Command, connection: Connection) -> Answer:
+        config = json.decode(request.body, GroupConfig, "settings of a group")
+        fault = topics.group_fault(config.group_name)
+        if fault is not None:
+            raise Refusal(ResponseCode.INVALID_PARAMETER, fault)
+        if config.attributes:
+            raise Refusal(ResponseCode.INVALID_PARAMETER, "attributes of groups aren't built")
+        held = self._groups.all().get(config.group_name)
+        if held is not None:
+            config.attributes = held.attributes
+        await self._groups.put(config)
         return codec.reply(request)
 
     async def delete_topic(self, header: DeleteTopic, request: Command, connection: Connection) -> Answer:

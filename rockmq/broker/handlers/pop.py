@@ -287,7 +287,7 @@ class PopHandlers:
             remark = f"subscription group [{header.consumer_group}] does not exist"
             raise Refusal(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
         if not group.consume_enable:
-            remark = f"the group {group.group_name} may not consume (consumeEnable is off)"
+            remark = f"subscription group no permission, {header.consumer_group}"
             raise Refusal(ResponseCode.NO_PERMISSION, remark)
         return config
 

@@ -16,6 +16,7 @@ from rockmq.broker.groups import GroupConfig, GroupTable
 from rockmq.broker.long_polling import LongPolling, Parked
 from rockmq.broker.offsets import ConsumerOffsets
 from rockmq.broker.python_filters import MESSAGES_MAX, PythonFilter
+from rockmq.broker.slow_groups import SlowGroups
 from rockmq.broker.stats import Rate
 from rockmq.broker.topics import TopicTable
 from rockmq.config.broker import BrokerOptions
@@ -40,7 +41,6 @@ BYTES_MAX = 8 << 20
 SUSPEND_SECONDS_MAX = 60.0
 
 MASTER_ID = 0
-"""Where to pull next: there are no slaves, so whatever a group is configured with, clients have to come here."""
 
 _CODES = {
     GetStatus.NO_MATCHED_MESSAGE.value: ResponseCode.PULL_RETRY_IMMEDIATELY,
@@ -66,6 +66,8 @@ class _Wanted(msgspec.Struct):
     count_max: int
     bytes_max: int
     offset: int
+    suggested: tuple[int, int]
+    """The broker to pull from next, and the one for when this pull is far behind (composeResponseHeader)."""
 
 
 class PullHandler:
@@ -83,6 +85,7 @@ class PullHandler:
         store: MessageStore,
         gate: DurabilityGate,
         long_polling: LongPolling,
+        slow: SlowGroups | None,
         got: Rate,
     ) -> None:
         self._limits = options.consumers
@@ -96,6 +99,8 @@ class PullHandler:
         self._store = store
         self._gate = gate
         self._long_polling = long_polling
+        self._slow = slow
+        self._behind_max = store.cached_bytes
         self._got = got
 
     def __call__(self, header: Pull, request: Command, connection: Connection) -> Answer:
@@ -112,7 +117,7 @@ class PullHandler:
         may_wait = code is ResponseCode.PULL_NOT_FOUND and header.sys_flag & PullFlag.SUSPEND
         if may_wait and self._park(wanted, request, connection):
             return None
-        return _not_found(wanted, request, result, code)
+        return self._not_found(wanted, request, result, code)
 
     def _moved(self, wanted: _Wanted, request: Command) -> Command | None:
         """The answer to a pull whose group is to go on elsewhere; None for all others."""
@@ -121,19 +126,15 @@ class PullHandler:
         if offset is None:
             return None
         low, high = self._store.bounds(header.topic, header.queue_id)
-        told = PullResponse(suggest_which_broker_id=MASTER_ID, next_begin_offset=offset, min_offset=low, max_offset=high)
+        told = PullResponse(
+            suggest_which_broker_id=wanted.suggested[0], next_begin_offset=offset, min_offset=low, max_offset=high
+        )
         return codec.reply(request, ResponseCode.PULL_OFFSET_MOVED, GetStatus.OFFSET_RESET.name, told)
 
     def _check(self, header: Pull) -> _Wanted:
         if not self._readable:
             raise _refused(ResponseCode.NO_PERMISSION, "the broker is not readable", forbidden=1)
-        group = self._groups.find(header.consumer_group)
-        if group is None:
-            remark = f"subscription group [{header.consumer_group}] does not exist"
-            raise _refused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
-        if not group.consume_enable:
-            remark = f"the group {group.group_name} may not consume (consumeEnable is off)"
-            raise _refused(ResponseCode.NO_PERMISSION, remark, forbidden=2)
+        group = self._group(header.consumer_group)
         topic = self._topics.get(header.topic)
         if topic is None:
             raise _no_topic(header.topic)
@@ -150,6 +151,9 @@ class PullHandler:
         count = header.max_msg_nums if header.max_msg_nums > 0 else COUNT_MAX
         size = header.max_msg_bytes if header.max_msg_bytes and header.max_msg_bytes > 0 else None
         tag_codes, filter = self._selection(header, group)
+        suggested = (MASTER_ID, MASTER_ID)
+        if limits.slave_read_enable:
+            suggested = (group.broker_id, group.which_broker_when_consume_slowly)
         return _Wanted(
             header,
             tag_codes,
@@ -157,7 +161,16 @@ class PullHandler:
             min(count, limits.max_transfer_count_on_message_in_memory),
             min(size or limits.max_transfer_bytes_on_message_in_memory, BYTES_MAX),
             header.queue_offset,
+            suggested,
         )
+
+    def _group(self, name: str) -> GroupConfig:
+        group = self._groups.find(name)
+        if group is None:
+            raise _refused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group [{name}] does not exist")
+        if not group.consume_enable:
+            raise _refused(ResponseCode.NO_PERMISSION, f"subscription group no permission, {name}", forbidden=2)
+        return group
 
     def _selection(self, header: Pull, group: GroupConfig) -> tuple[tuple[int, ...] | None, Filter | PythonFilter | None]:
         """Codes of the tags that are wanted, or the filter; None where anything is."""
@@ -221,17 +234,21 @@ class PullHandler:
     def _get(self, wanted: _Wanted, request: Command) -> GetResult:
         header = wanted.header
         if isinstance(wanted.filter, PythonFilter):
-            return self._select(wanted.filter, wanted, request)
-        return self._store.get(
-            header.topic,
-            header.queue_id,
-            wanted.offset,
-            wanted.count_max,
-            wanted.bytes_max,
-            wanted.tag_codes,
-            wanted.filter,
-            (request.serializer, request.opaque, MASTER_ID),
-        )
+            result = self._select(wanted.filter, wanted, request)
+        else:
+            result = self._store.get(
+                header.topic,
+                header.queue_id,
+                wanted.offset,
+                wanted.count_max,
+                wanted.bytes_max,
+                wanted.tag_codes,
+                wanted.filter,
+                (request.serializer, request.opaque, *wanted.suggested, self._behind_max),
+            )
+        if self._slow is not None:
+            self._slow.note(header.consumer_group, header.topic, header.queue_id, result.behind)
+        return result
 
     def _select(self, filter: PythonFilter, wanted: _Wanted, request: Command) -> GetResult:
         """What a function wants of the next messages."""
@@ -242,7 +259,7 @@ class PullHandler:
         records = filter.select(b"".join(map(bytes, found.buffers)))
         if not records:
             return structs.replace(found, status=GetStatus.NO_MATCHED_MESSAGE.value, messages=0, buffers=[])
-        answer = codec.reply(request, ResponseCode.SUCCESS, "FOUND", _where(found), b"".join(records))
+        answer = codec.reply(request, ResponseCode.SUCCESS, "FOUND", self._where(wanted, found), b"".join(records))
         return structs.replace(found, messages=len(records), buffers=[answer.encode()])
 
     def _found(self, result: GetResult) -> Answer:
@@ -256,8 +273,12 @@ class PullHandler:
             return False
 
         def attempt(last: bool) -> bool:
-            if self._topics.get(header.topic) is None:
-                connection.answer(request, refused(request, _no_topic(header.topic)))
+            try:
+                self._group(header.consumer_group)
+                if self._topics.get(header.topic) is None:
+                    raise _no_topic(header.topic)
+            except Refusal as refusal:
+                connection.answer(request, refused(request, refusal))
                 return True
             moved = self._moved(wanted, request)
             if moved is not None:
@@ -274,7 +295,7 @@ class PullHandler:
                 wanted.offset = result.next_offset
                 self._is_more(wanted)
                 return False
-            connection.answer(request, _not_found(wanted, request, result, code))
+            connection.answer(request, self._not_found(wanted, request, result, code))
             return True
 
         wait = min(wait_ms / 1000, SUSPEND_SECONDS_MAX)
@@ -284,6 +305,17 @@ class PullHandler:
         if self._is_more(wanted):
             self._long_polling.again(parked)
         return True
+
+    def _not_found(self, wanted: _Wanted, request: Command, result: GetResult, code: ResponseCode) -> Command:
+        return codec.reply(request, code, _NAMES[result.status], self._where(wanted, result))
+
+    def _where(self, wanted: _Wanted, result: GetResult) -> PullResponse:
+        return PullResponse(
+            suggest_which_broker_id=wanted.suggested[result.behind > self._behind_max],
+            next_begin_offset=0 if result.status in _EMPTY else result.next_offset,
+            min_offset=result.min_offset,
+            max_offset=result.max_offset,
+        )
 
     def _is_more(self, wanted: _Wanted) -> bool:
         """Whether there are messages that may be read, which came before anybody waited; the pull is woken for those that
@@ -298,19 +330,6 @@ def _response_code(result: GetResult, offset: int) -> ResponseCode:
     if result.status in _EMPTY and offset == 0:
         return ResponseCode.PULL_NOT_FOUND
     return _CODES[result.status]
-
-
-def _not_found(wanted: _Wanted, request: Command, result: GetResult, code: ResponseCode) -> Command:
-    return codec.reply(request, code, _NAMES[result.status], _where(result))
-
-
-def _where(result: GetResult) -> PullResponse:
-    return PullResponse(
-        suggest_which_broker_id=MASTER_ID,
-        next_begin_offset=0 if result.status in _EMPTY else result.next_offset,
-        min_offset=result.min_offset,
-        max_offset=result.max_offset,
-    )
 
 
 def _no_topic(topic: str) -> Refusal:

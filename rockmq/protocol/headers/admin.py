@@ -55,6 +55,11 @@ class GetConsumeStats(TopicHeader, kw_only=True):
     topic_list: str | None = None
 
 
+@request(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP)
+class UpdateGroup(Header):
+    pass
+
+
 @request(RequestCode.GET_BROKER_RUNTIME_INFO)
 class GetBrokerRuntimeInfo(Header):
     pass

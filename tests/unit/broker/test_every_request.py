@@ -75,6 +75,7 @@ BODIES: dict[int, Any] = {
     RequestCode.CHECK_CLIENT_CONFIG: {"clientId": "c", "group": "g", "subscriptionData": SUBSCRIPTION},
     RequestCode.QUERY_ASSIGNMENT: {"topic": "T", "consumerGroup": "g", "clientId": "c", "strategyName": "AVG"},
     RequestCode.SET_MESSAGE_REQUEST_MODE: {"topic": "T", "consumerGroup": "g", "mode": "POP", "popShareQueueNum": 0},
+    RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: {"groupName": "made", "consumeEnable": True, "brokerId": 0},
     RequestCode.BATCH_ACK_MESSAGE: {
         "acks": [{"c": "g", "t": "T", "r": "0", "so": 0, "q": 0, "rq": 0, "pt": 1, "it": 1, "b": "AQ=="}]
     },

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from rockmq.broker.server import Broker
+from rockmq.protocol import json
 from rockmq.protocol.codec import Command
 from rockmq.protocol.codes import RequestCode, ResponseCode
 from rockmq.protocol.header import decode
@@ -21,6 +22,10 @@ COMMIT = 1
 def offset_query(**more: str) -> Command:
     fields = {"consumerGroup": "consumers", "topic": "T", "queueId": "0"}
     return Command(RequestCode.QUERY_CONSUMER_OFFSET, 0, fields=fields | more)
+
+
+def group_request(config: dict[str, object]) -> Command:
+    return Command(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, 0, body=json.encode(config))
 
 
 async def count(remote: RemotingClient, broker: Broker, request: Command) -> int:
@@ -63,6 +68,72 @@ async def test_clients_are_sent_to_no_other_broker(tmp_path: Path, remote: Remot
         await sent(remote, broker, send_request(b"x"))
         response = await remote.invoke(broker.address, pull_request(offset), 5)
         assert response.fields["suggestWhichBrokerId"] == "0"
+
+
+async def test_who_is_far_behind_is_sent_to_a_slave(tmp_path: Path, remote: RemotingClient) -> None:
+    """Row 5.2: which broker is suggested, as the group is configured, whether or not there is such a broker."""
+    async with running(tmp_path, slaveReadEnable="true", accessMessageInMemoryMaxRatio="0") as broker:
+        group = {"groupName": "consumers", "brokerId": 3, "whichBrokerWhenConsumeSlowly": 2**40}
+        await remote.ask(broker.address, group_request(group), 5)
+        await sent(remote, broker, send_request(b"x", tag="a"))
+        for request, suggested in (
+            (pull_request(0), 2**40),
+            (pull_request(0, tags="b"), 2**40),
+            (pull_request(1), 3),
+            (pull_request(5), 3),
+            (pull_request(0, queue_id=1), 3),
+        ):
+            response = await remote.invoke(broker.address, request, 5)
+            assert response.fields["suggestWhichBrokerId"] == str(suggested)
+    async with running(tmp_path, slaveReadEnable="true") as broker:
+        response = await remote.invoke(broker.address, pull_request(0), 5)
+        assert response.fields["suggestWhichBrokerId"] == "3", "40% of this machine's memory are more than a message"
+
+
+async def test_a_group_that_is_too_far_behind_is_refused_until_it_is_allowed_again(
+    tmp_path: Path, remote: RemotingClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Row 5.2: the last read of each queue counts; pulls and pops are refused, also those that wait."""
+    monkeypatch.setattr("rockmq.broker.server.SLOW_LOOK_SECONDS", 0.02)
+    settings = {"disableConsumeIfConsumerReadSlowly": "true", "consumerFallbehindThreshold": "25000"}
+    async with running(tmp_path, **settings) as broker:
+        for _ in range(3):
+            await sent(remote, broker, send_request(bytes(10_000)))
+        waiting = asyncio.create_task(remote.invoke(broker.address, pull_request(3, suspend_ms=60_000), 20))
+        assert await count(remote, broker, pull_request(1, count=1)) == 1
+        await asyncio.sleep(0.1)
+        assert await count(remote, broker, pull_request(1, count=1)) == 1, "20,000 bytes behind are allowed"
+        assert await count(remote, broker, pull_request(0, count=1)) == 1
+        while (response := await remote.invoke(broker.address, pull_request(2), 5)).code == ResponseCode.SUCCESS:
+            await remote.invoke(broker.address, pull_request(0, count=1), 5)
+            await asyncio.sleep(0.01)
+        assert (response.code, response.remark) == (
+            ResponseCode.NO_PERMISSION,
+            "subscription group no permission, consumers",
+        )
+        await sent(remote, broker, send_request(b"new"))
+        assert (await asyncio.wait_for(waiting, 5)).code == ResponseCode.NO_PERMISSION
+    async with running(tmp_path) as broker:
+        response = await remote.invoke(broker.address, pull_request(0), 5)
+        assert response.code == ResponseCode.NO_PERMISSION, "a restart gives nothing back"
+        await remote.ask(broker.address, group_request({"groupName": "consumers", "consumeEnable": True}), 5)
+        assert await count(remote, broker, pull_request(0)) == 4
+    async with running(tmp_path) as broker:
+        assert await count(remote, broker, pull_request(0)) == 4
+
+
+async def test_a_group_is_made_and_changed_as_asked(broker: Broker, remote: RemotingClient) -> None:
+    """UPDATE_AND_CREATE_SUBSCRIPTIONGROUP."""
+    for group, remark in (
+        ({"groupName": "a b"}, "characters other than"),
+        ({"groupName": "g", "attributes": {"+x": "y"}}, "attributes of groups aren't built"),
+    ):
+        response = await remote.invoke(broker.address, group_request(group), 5)
+        assert response.code == ResponseCode.INVALID_PARAMETER
+        assert remark in (response.remark or "")
+    await sent(remote, broker, send_request(b"x"))
+    await remote.ask(broker.address, group_request({"groupName": "consumers", "consumeEnable": False}), 5)
+    assert (await remote.invoke(broker.address, pull_request(), 5)).code == ResponseCode.NO_PERMISSION
 
 
 async def test_a_pull_commits_what_its_flag_says(broker: Broker, remote: RemotingClient) -> None:

@@ -38,7 +38,7 @@ def deliver(
 
 
 def delivered(store: Store, topic: str = "T", queue_id: int = 3) -> list[bytes]:
-    _, _, _, _, _, buffers = store.get(topic, queue_id, 0, 1000, 1 << 20, 1 << 40, None)
+    buffers = store.get(topic, queue_id, 0, 1000, 1 << 20, 1 << 40, None)[5]
     return [record[13] for record in decode_records(stores.joined(buffers))]
 
 

@@ -48,7 +48,7 @@ def bodies(store: Store, topic: str, codes: list[int] | None = None) -> list[int
     low, high = store.queue_bounds(topic, 0) or (0, 0)
     found = []
     while low < high:
-        _, low, _, _, count, buffers = store.get(topic, 0, low, 1000, ALL, ALL, codes)
+        _, low, _, _, count, buffers, _ = store.get(topic, 0, low, 1000, ALL, ALL, codes)
         found += [int(message.body) for message in decode_stored(stores.joined(buffers))] if count else []
     return found
 

@@ -375,7 +375,7 @@ def test_a_lost_queue_over_retention_begins_with_blanks(tmp_path: Path) -> None:
     assert b"".join(file.read_bytes() for file in files).rstrip(b"\0").startswith(BLANK_ENTRY * (low % 7) + entries[:-8])
     log.deleted_below = 3 * FILE
     for offset in (low - 1, low, len(queue) - 1):
-        *got, buffers = store.get("T", 0, offset, 32, 1 << 20, log.end, None)
+        *got, buffers, _ = store.get("T", 0, offset, 32, 1 << 20, log.end, None)
         assert (*got, stores.joined(buffers)) == log.get("T", 0, offset, 32, 1 << 20, log.end, None)
     store.close()
     store = opened(path)

@@ -127,7 +127,7 @@ def test_the_store_is_the_model(
             data.draw(st.sampled_from([*ends, log.end, 0])),
             data.draw(st.none() | st.lists(st.sampled_from([0, *map(model.java_hash, TAGS)]), max_size=3)),
         )
-        *got, buffers = store.get(*arguments)
+        *got, buffers, _ = store.get(*arguments)
         assert (*got, stores.joined(buffers)) == log.get(*arguments)
     assert store.flush() == store.flushed_position == log.end
     store.close()
@@ -163,7 +163,7 @@ def test_files_are_what_the_format_says(
 def test_statuses_at_the_edges(tmp_path: Path) -> None:
     """Row 5.1: the table of statuses."""
     store = stores.fresh(tmp_path)
-    assert store.get("T", 0, 0, 32, 1000, 0, None) == (model.NO_QUEUE, 0, 0, 0, 0, [])
+    assert store.get("T", 0, 0, 32, 1000, 0, None) == (model.NO_QUEUE, 0, 0, 0, 0, [], 0)
     ends = [sum(stores.append(store, record(number))[:2]) for number in range(3)]
     everything = store.max_position
 
@@ -183,6 +183,17 @@ def test_statuses_at_the_edges(tmp_path: Path) -> None:
     assert store.get("T", 0, 2**62, 2**63, 2**63, everything, iter([1]))[0] == model.OVERFLOW_BADLY
     with pytest.raises(TypeError):
         store.get("T", 0, 0, 1, 1, everything, ["A"])  # type: ignore[list-item]
+
+
+def test_a_read_tells_how_far_behind_it_is(tmp_path: Path) -> None:
+    """Row 5.2: from the last record looked at, whether or not it is wanted."""
+    store = stores.fresh(tmp_path)
+    starts = [stores.append(store, record(number))[0] for number in range(3)]
+    end = store.max_position
+    for offset, count, tags, last in ((0, 1, None, 0), (0, 2, None, 1), (1, 9, None, 2), (0, 1, [5], 2)):
+        assert store.get("T", 0, offset, count, 1 << 20, end, tags)[6] == end - starts[last]
+    for offset in (-1, 3, 4):
+        assert store.get("T", 0, offset, 1, 1 << 20, end, None)[6] == 0
 
 
 def test_a_limit_may_be_far_behind(tmp_path: Path) -> None:
@@ -550,7 +561,7 @@ def test_old_files_go_and_queues_begin_later(tmp_path: Path) -> None:
         files = sorted(int(file.name) // 80 for file in (tmp_path / "consumequeue" / topic / "0").iterdir())
         assert files == list(range(low // 4, 8))
         for offset in (low - 1, low, 29, 30):
-            *got, buffers = store.get(topic, 0, offset, 32, 1 << 20, 1 << 40, None)
+            *got, buffers, _ = store.get(topic, 0, offset, 32, 1 << 20, 1 << 40, None)
             assert (*got, stores.joined(buffers)) == log.get(topic, 0, offset, 32, 1 << 20, 1 << 40, None)
     assert store.read(0) is None
     # The last file stays, whatever the position.
