@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 REPLICATION = "not built yet: replication comes with the cluster release"
 ACCESS = "not built yet: without access control a broker that ignored this would be open to everyone"
-FORMAT = "not built yet, and the files would not be what Apache's broker writes"
 ROCKSDB = "only Apache's files; RocksDB isn't built"
 
 
@@ -63,7 +62,11 @@ _REFUSED_BY_BROKER = _REFUSED_BY_ALL | {
     "transRocksDBEnable": _only("false|", ROCKSDB),
     "useSingleRocksDBForAllConfigs": _only("false|", ROCKSDB),
     "storeType": _only("default|", ROCKSDB),
-    "enableConsumeQueueExt": _only("false|", FORMAT),
+    "enableConsumeQueueExt": _only(
+        "false|",
+        "not built: queues get no extension here. Without the key a store that has some is read all the same, and Apache's "
+        "broker goes on with it",
+    ),
     "configManagerVersion": _only("v1|", "only `v1`, Apache's JSON files"),
     "messageStorePlugIn": _only("", "Java plug-ins can't be loaded here"),
     "fetchNamesrvAddrByAddressServer": _only("false|", "not built: list the name servers in namesrvAddr"),

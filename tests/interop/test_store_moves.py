@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from rockmq.protocol.codes import RequestCode
+from rockmq.protocol.message import decode_stored
 from tests.support import apache, server
 from tests.support.cluster import wait_for_route
 from tests.support.events import Event, events, wait_for_keys
@@ -48,8 +49,10 @@ class Moving:
             broker.kill() if killed else broker.terminate()
 
     @contextmanager
-    def ours(self, *, killed: bool = False) -> Iterator[None]:
-        with server.broker(self.directory / "rockmq", self.configuration) as broker:
+    def ours(self, *, killed: bool = False, but: str = "") -> Iterator[None]:
+        """Ours, by the same broker.conf, `but` for one key=value."""
+        arguments = ("--set", but) if but else ()
+        with server.broker(self.directory / "rockmq", self.configuration, *arguments) as broker:
             eventually(lambda: apache.is_registered(self.namesrv, broker.broker), 30, "our broker registered")
             yield
             broker.kill() if killed else broker.terminate()
@@ -63,9 +66,23 @@ class Moving:
             assert not events(producer, "failed")
         return {content(f"{prefix}-{mode}", i).key for mode in MODES for i in range(PER_MODE)}
 
-    def consume(self, group: str, keys: set[str]) -> list[Event]:
-        """All a group is given until it has `keys`."""
-        where = f"namesrv={self.namesrv}", "topic=moving", f"group={group}"
+    def pulled(self, tag: str) -> set[str]:
+        """Keys of what the broker gives to somebody who wants a tag."""
+        found: set[str] = set()
+        for queue_id in range(4):
+            offset, end = 0, 1
+            while offset < end:
+                fields = {"consumerGroup": "puller", "topic": "moving", "queueId": str(queue_id), "queueOffset": str(offset)}
+                rest = {"maxMsgNums": "32", "sysFlag": "4", "commitOffset": "0", "suspendTimeoutMillis": "0"}
+                subscription = {"subscription": tag, "subVersion": "0", "expressionType": "TAG"}
+                answer = apache.invoke(f"127.0.0.1:{self.port}", RequestCode.PULL_MESSAGE, fields | rest | subscription)
+                found |= {key for message in decode_stored(answer.body) for key in message.keys}
+                offset, end = int(answer.fields["nextBeginOffset"]), int(answer.fields["maxOffset"])
+        return found
+
+    def consume(self, group: str, keys: set[str], *wanted: str) -> list[Event]:
+        """All a group is given until it has `keys`; `wanted` says what it subscribes to, otherwise to everything."""
+        where = f"namesrv={self.namesrv}", "topic=moving", f"group={group}", *wanted
         name = f"PushConsumer-{len(list(self.directory.glob('*.out')))}"
         with apache.program(self.client, "PushConsumer", *where, directory=self.directory, name=name) as consumer:
             wait_for_keys(consumer, keys, 90)
@@ -165,6 +182,56 @@ def test_crc_of_whole_records_is_the_same_for_both(tmp_path: Path) -> None:
         with moving.apaches(killed=True):
             wait_for_route(moving.namesrv, "moving")
             judge(moving.consume("late", first | second), {"first", "second"})
+
+
+def test_queues_with_an_extension_move_to_our_broker_and_back(tmp_path: Path) -> None:
+    """Row 3.2: what Apache has put into `consumequeue_ext` hides no message, and lets through none that isn't wanted."""
+    sql = "sql=index IN ('3', '5')"
+    with ExitStack() as running:
+        names = running.enter_context(apache.name_server(tmp_path / "namesrv", free_port()))
+        extended = {
+            "enableConsumeQueueExt": "true",
+            "enableCalcFilterBitMap": "true",
+            "enablePropertyFilter": "true",
+            "mappedFileSizeConsumeQueueExt": "400",
+        }
+        moving = Moving("5.5.0", "5.5.0", tmp_path, names.address, **extended)
+        extension = tmp_path / "broker" / "store" / "consumequeue_ext"
+
+        def files() -> dict[Path, bytes]:
+            return {path: path.read_bytes() for path in sorted(extension.rglob("0*")) if path.is_file()}
+
+        def check(new: set[str], old: set[str]) -> None:
+            """Somebody new wants a tag of all there is, and a group that was there before filters what is new."""
+            tagged = {key for key in old | new if int(key.rpartition("-")[2]) % 3 == 1}
+            assert moving.pulled("tag1") == tagged
+            assert moving.pulled("tag9") == set()
+            assert {message["keys"] for message in moving.consume(f"tags-{len(old)}", tagged, "tags=tag1")} == tagged
+            filtered = {key for key in old | new if int(key.rpartition("-")[2]) in (3, 5)}
+            # A broker that is killed may have forgotten how far the group was.
+            assert {message["keys"] for message in moving.consume("filtering", filtered & new, sql)} <= filtered
+
+        with moving.apaches(killed=True):
+            first = moving.send("first")
+            check(first, set())
+            second = moving.send("second")  # with bits for the group that is known by now
+            check(second, first)
+        before = files()
+        assert len(before) > 4
+        with moving.ours(killed=True, but="enableConsumeQueueExt=false"):
+            wait_for_route(moving.namesrv, "moving")
+            third = moving.send("third")
+            check(third, first | second)
+        assert files() == before
+        with moving.apaches():
+            wait_for_route(moving.namesrv, "moving")
+            fourth = moving.send("fourth")
+            check(fourth, first | second | third)
+        assert len(files()) > len(before)
+        with moving.ours(but="enableConsumeQueueExt=false"):
+            wait_for_route(moving.namesrv, "moving")
+            fifth = moving.send("fifth")
+            check(fifth, first | second | third | fourth)
 
 
 def test_a_store_has_one_owner_of_either_kind(tmp_path: Path) -> None:

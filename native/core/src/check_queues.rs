@@ -65,9 +65,9 @@ pub struct QueueCheck {
 }
 
 /// Whether an entry's tags code can be that of a record.
-pub fn tags_fit(topic: &str, found: i64, expected: i64) -> bool {
-    // Extension addresses are below all hashes. A delay level may have meant another time when the entry was made.
-    found == expected || found < i64::from(i32::MIN) || (topic == SCHEDULE_TOPIC && is_time(found))
+pub fn tags_fit(topic: &str, found: Entry, expected: Entry) -> bool {
+    // A delay level may have meant another time when the entry was made.
+    found.tags == expected.tags || found.is_extended() || (topic == SCHEDULE_TOPIC && is_time(found.tags))
 }
 
 /// The record's place in a queue, if it has one: its index and what the entry should be.
@@ -202,9 +202,7 @@ impl QueueCheck {
     ) {
         let Some(queue) = self.queues.queue(slot) else { return };
         let (topic, id) = (queue.topic.clone(), queue.id);
-        if (found.position, found.size) == (expected.position, expected.size)
-            && tags_fit(&topic, found.tags, expected.tags)
-        {
+        if (found.position, found.size) == (expected.position, expected.size) && tags_fit(&topic, found, expected) {
             return;
         }
         if found == (Entry { position: 0, size: 0, tags: 0 }) {
@@ -244,7 +242,7 @@ impl QueueCheck {
         };
         match place {
             Some((found, _)) if found != index => Err(format!("a record with offset {found} at {at}")),
-            Some((_, expected)) if expected.size != entry.size || !tags_fit(topic, entry.tags, expected.tags) => {
+            Some((_, expected)) if expected.size != entry.size || !tags_fit(topic, entry, expected) => {
                 Err(format!("{}, and the record has {}", text(entry), text(expected)))
             }
             Some(_) => Ok(()),

@@ -89,10 +89,15 @@ impl Entry {
         self.position >= 0 && self.size > 0
     }
 
-    /// Whether its message may have one of these tags. Java compares the code as an i32 as well. Below all hashes are
-    /// addresses of a queue extension, which only Apache reads: the consumer looks at the tags itself.
+    /// Whether its message may have one of these tags. Java compares the code as an i32 as well.
     pub fn may_have(self, tags: &[i32]) -> bool {
-        tags.contains(&(self.tags as i32)) || self.tags < i64::from(i32::MIN)
+        tags.contains(&(self.tags as i32)) || self.is_extended()
+    }
+
+    /// Whether its tags code is in the queue's extension (`consumequeue_ext`, which only Apache writes): addresses are below
+    /// all hashes. What is there may be missing, or another message's after a crash, so the record is asked instead.
+    pub fn is_extended(self) -> bool {
+        self.tags < i64::from(i32::MIN)
     }
 
     pub fn end(self) -> u64 {

@@ -13,7 +13,7 @@ use crate::{
     error::{At, Result},
     filter::Filter,
     mapped_file::MappedFile,
-    record,
+    properties, record,
     state::Shared,
 };
 
@@ -35,7 +35,7 @@ const EXAMINED_MIN: u64 = 800;
 /// Entries read from a file at a time.
 const BLOCK: u64 = 1024;
 
-/// The time of so many instructions that filters take in one call, or one message more.
+/// The time of so many instructions that filters, of tags too, take in one call, or one message more.
 const FILTERING_MAX: usize = 1 << 18;
 /// Bytes of a line of the processor's cache, and how many at the end of a record are fetched for a filter.
 const LINE: usize = 64;
@@ -270,6 +270,13 @@ impl<'r> Scan<'r> {
             }
             return;
         };
+        if let Some(tags) = self.request.tags.filter(|_| entry.is_extended()) {
+            let properties = record::properties(&self.got.files[file].read(at)[..size]).unwrap_or_default();
+            self.filtering += properties.len();
+            if !tags.contains(&(properties::tags_code(properties::keys(properties).tags) as i32)) {
+                return;
+            }
+        }
         if let Some(filter) = self.request.filter {
             let properties = record::properties(&self.got.files[file].read(at)[..size]).unwrap_or_default();
             self.filtering += filter.cost(properties);

@@ -58,6 +58,11 @@ impl QueueFiles {
         directory
     }
 
+    /// Where Apache keeps the extensions of a topic's queues.
+    pub fn extensions(&self, topic: &str) -> PathBuf {
+        self.root.with_file_name("consumequeue_ext").join(topic)
+    }
+
     /// Write whole entries at `index`, into as many files as they touch, making those that aren't there.
     pub fn write(&self, topic: &str, id: i32, index: u64, entries: &[u8]) -> Result<()> {
         let directory = self.directory(topic, id);

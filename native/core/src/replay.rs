@@ -569,7 +569,7 @@ fn take_over_tags(old: &QueueFiles, topic: &str, id: i32, run: &mut Run) {
         for (new, old) in run.entries[place..place + covered].chunks_exact_mut(UNIT).zip(found.chunks_exact(UNIT)) {
             if let (Some(expected), Some(found)) = (Entry::read(new), Entry::read(old)) {
                 let is_same = (found.position, found.size) == (expected.position, expected.size);
-                if is_same && tags_fit(topic, found.tags, expected.tags) {
+                if is_same && tags_fit(topic, found, expected) {
                     new.copy_from_slice(old);
                 }
             }

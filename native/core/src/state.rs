@@ -644,9 +644,11 @@ impl Shared {
             let (topic, simple, batch) = {
                 let state = self.state();
                 let Some(topic) = state.queues.next_leaving() else { return Ok(()) };
-                (topic.to_owned(), state.queues.files.root.join(topic), state.batch_queues.files.root.join(topic))
+                let files = &state.queues.files;
+                let simple = [files.root.join(topic), files.extensions(topic)];
+                (topic.to_owned(), simple, state.batch_queues.files.root.join(topic))
             };
-            for directory in [&simple, &batch] {
+            for directory in simple.iter().chain([&batch]) {
                 match fs::remove_dir_all(directory) {
                     Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                     removed => removed.at("delete", directory)?,

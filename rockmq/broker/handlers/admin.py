@@ -113,6 +113,9 @@ class AdminHandlers:
         fault = topics.group_fault(config.group_name)
         if fault is not None:
             raise Refusal(ResponseCode.INVALID_PARAMETER, fault)
+        if not 0 <= config.retry_queue_nums <= QUEUES_MAX:
+            remark = f"retryQueueNums is {config.retry_queue_nums}, the bounds are 0 and {QUEUES_MAX}"
+            raise Refusal(ResponseCode.INVALID_PARAMETER, remark)
         if config.attributes:
             raise Refusal(ResponseCode.INVALID_PARAMETER, "attributes of groups aren't built")
         held = self._groups.all().get(config.group_name)

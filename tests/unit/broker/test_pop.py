@@ -672,3 +672,18 @@ async def test_a_peek_shows_what_the_next_pop_would_and_takes_nothing(group: Gro
     header.queue_id = 2
     answer = await group.ask(RequestCode.PEEK_MESSAGE, header)
     assert (answer.code, "queueId 2" in answer.remark) == (ResponseCode.INVALID_PARAMETER, True)
+
+
+async def test_who_pops_too_far_behind_is_refused(
+    tmp_path: Path, remote: RemotingClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """store spec, 5.2: as a pull."""
+    monkeypatch.setattr("rockmq.broker.server.SLOW_LOOK_SECONDS", 0.02)
+    settings = {"disableConsumeIfConsumerReadSlowly": "true", "consumerFallbehindThreshold": "15000"}
+    async with running(tmp_path, **settings) as broker:
+        group = Group(broker, remote)
+        await group.send(*[bytes(10_000)] * 2)
+        assert len(await group.pop(max_msg_nums=1)) == 1
+        await asyncio.sleep(0.1)
+        answer = await group.ask(RequestCode.POP_MESSAGE, group.pop_header())
+        assert (answer.code, answer.remark) == (ResponseCode.NO_PERMISSION, "subscription group no permission, g")

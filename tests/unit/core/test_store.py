@@ -239,27 +239,57 @@ def test_a_queue_file_that_is_gone_sends_readers_to_the_next(tmp_path: Path) -> 
     assert store.get("T", 0, 20, 32, 1 << 20, 1 << 40, None)[:5] == (model.FOUND, 25, 0, 25, 5)
 
 
-def test_an_extension_address_is_no_tags_code(tmp_path: Path) -> None:
-    """Row 3.2: what Apache wrote with enableConsumeQueueExt is read, and whoever wants tags looks at them himself."""
-    store = stores.fresh(tmp_path)
-    for number in range(3):
-        stores.append(store, record(number, properties=b"TAGS\x01A\x02"))
+def extended(root: Path, tags: list[bytes], *, body: bytes = b"") -> Store:
+    """A store of a queue in which Apache has put addresses of its extension in the place of all tags codes but the first."""
+    store = stores.fresh(root)
+    for number, tag in enumerate(tags):
+        stores.append(store, record(number, properties=b"TAGS\x01%b\x02%b" % (tag, body)))
     store.close()
-    file = tmp_path / "consumequeue" / "T" / "0" / f"{0:020}"
+    file = root / "consumequeue" / "T" / "0" / f"{0:020}"
     data = bytearray(file.read_bytes())
-    data[32:40] = struct.pack(">q", -(2**63) + 48)
-    data[52:60] = struct.pack(">q", -(2**31) - 1)
+    for number in range(1, len(tags)):
+        data[20 * number + 12 : 20 * number + 20] = struct.pack(">q", -(2**63) + 36 * number)
+    data[20 * len(tags) - 8 : 20 * len(tags)] = struct.pack(">q", -(2**31) - 1)
     file.write_bytes(data)
-    extension = tmp_path / "consumequeue_ext" / "T" / "0" / f"{0:020}"
+    extension = root / "consumequeue_ext" / "T" / "0" / f"{0:020}"
     extension.parent.mkdir(parents=True)
-    extension.write_bytes(bytes(48))
-    store = stores.opened(tmp_path)
+    extension.write_bytes(bytes(400))  # as a crash may leave it
+    store = stores.opened(root)
     store.recover(0, True)
     assert file.read_bytes() == data
-    assert store.get("T", 0, 0, 32, 1 << 20, 1 << 40, None)[:5] == (model.FOUND, 3, 0, 3, 3)
-    assert store.get("T", 0, 0, 32, 1 << 20, 1 << 40, [model.java_hash("A")])[4] == 3
-    got = store.get("T", 0, 0, 32, 1 << 20, 1 << 40, [model.java_hash("B")])
-    assert [one[4] for one in decode_records(stores.joined(got[5]))] == [1, 2]
+    return store
+
+
+def test_behind_an_extension_address_the_record_tells_its_tags(tmp_path: Path) -> None:
+    """Row 3.2: what Apache wrote with enableConsumeQueueExt hides nothing and lets nothing through."""
+    store = extended(tmp_path, [b"A", b"B", b"A", b"C"])
+    assert store.get("T", 0, 0, 32, 1 << 20, 1 << 40, None)[:5] == (model.FOUND, 4, 0, 4, 4)
+    for tags, expected in (("A", [0, 2]), ("B", [1]), ("C", [3]), ("BC", [1, 3])):
+        got = store.get("T", 0, 0, 32, 1 << 20, 1 << 40, [model.java_hash(tag) for tag in tags])
+        assert [one[4] for one in decode_records(stores.joined(got[5]))] == expected
+    assert store.get("T", 0, 1, 32, 1 << 20, 1 << 40, [model.java_hash("D")])[:5] == (model.NO_MATCHED, 4, 0, 4, 0)
+    stores.append(store, record(4, properties=b"TAGS\x01B\x02"))
+    got = store.get("T", 0, 2, 32, 1 << 20, 1 << 40, [model.java_hash("B")])
+    assert [one[4] for one in decode_records(stores.joined(got[5]))] == [4]
+
+
+def test_so_many_records_are_asked_for_their_tags_in_one_call(tmp_path: Path) -> None:
+    store = extended(tmp_path, [b"A"] * 50, body=b"k\x01" + b"v" * 30_000)
+    offset, calls = 0, 0
+    while (got := store.get("T", 0, offset, 32, 1 << 20, 1 << 40, [model.java_hash("B")]))[1] < 50:
+        assert (got[0], got[4]) == (model.NO_MATCHED, 0)
+        assert offset < got[1]
+        offset, calls = got[1], calls + 1
+    assert 4 <= calls < 10
+
+
+def test_the_extension_of_a_deleted_topic_goes_too(tmp_path: Path) -> None:
+    store = extended(tmp_path, [b"A", b"B"])
+    other = tmp_path / "consumequeue_ext" / "U" / "0"
+    other.mkdir(parents=True)
+    store.forget_queues("T")
+    store.delete_forgotten()
+    assert list((tmp_path / "consumequeue_ext").iterdir()) == [other.parent]
 
 
 def test_long_runs_are_slices_of_the_map(tmp_path: Path) -> None:
