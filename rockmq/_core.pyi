@@ -340,9 +340,10 @@ class Store:
 
         Only records that end at or below position `limit` are seen; the first one behind it is the queue's end for this
         call. At most `count_max` messages and `bytes_max` bytes, but always one message. `tag_codes` are Java hash codes
-        of tags, None takes everything. Of what they take, `filter` takes the messages that it matches. At most
-        max(800, count_max) entries are examined, fewer when the filter takes long, but always one. Status values are those
-        of `rockmq.store.GetStatus`. Neighbouring records come as one buffer; short runs are copied together, long ones (from
+        of tags, None takes everything; where Apache's extension has the code of an entry, its record tells the tags. Of what
+        they take, `filter` takes the messages that it matches. At most max(800, count_max) entries are examined, fewer when
+        the filter takes long, but always one. Status values are those of `rockmq.store.GetStatus`. Neighbouring records come
+        as one buffer; short runs are copied together, long ones (from
         16 KiB) are slices of the mapped file. The max offset returned is the queue's end for this call. Entries without a
         record (pre-blank, zero, or pointing at something else) are passed over like removed messages.
 

@@ -100,6 +100,11 @@ impl Entry {
         self.tags < i64::from(i32::MIN)
     }
 
+    /// Bytes from its record to the log's end; 0 when it leads to none.
+    pub fn behind(self, log_end: u64) -> u64 {
+        if self.is_real() { log_end.saturating_sub(self.position as u64) } else { 0 }
+    }
+
     pub fn end(self) -> u64 {
         (self.position.max(0) as u64).saturating_add(self.size.max(0) as u64)
     }

@@ -115,11 +115,18 @@ pub fn get(shared: &Shared, request: &Request<'_>) -> Result<Got> {
     }
     let last = max.min(offset.saturating_add(request.count_max.max(EXAMINED_MIN)));
     let serial = queue.serial;
-    let got = Got::none(status::NO_MATCHED_MESSAGE, offset, min, max);
-    let mut scan = Scan::new(request, got, &state.log, state.queues.block(slot, offset));
+    let mut scan = Scan {
+        request,
+        got: Got::none(status::NO_MATCHED_MESSAGE, offset, min, max),
+        bytes: 0,
+        filtering: 0,
+        skip_below: 0,
+        block: state.queues.block(slot, offset),
+    };
     // A topic deleted meanwhile may have left its slot to another.
     while let Some(queue) = state.queues.queue(slot).filter(|queue| queue.serial == serial) {
         if scan.step(&state.log, queue, last) {
+            scan.got.behind = scan.entry(queue, scan.got.next - 1).map_or(0, |last| last.behind(state.log.max()));
             break;
         }
         // What is in no file yet is in memory; its place in the file must not be taken for it.
@@ -155,7 +162,7 @@ fn units(shared: &Shared, request: &Request<'_>, view: &View) -> Result<Got> {
         return Ok(Got::none(status, max, min, max));
     }
     let got = Got::none(status::NO_MATCHED_MESSAGE, offset, min, max);
-    let mut scan = Scan::new(request, got, &shared.state().log, None);
+    let mut scan = Scan { request, got, bytes: 0, filtering: 0, skip_below: 0, block: None };
     let mut index = view.holding(offset)?;
     let last = index.saturating_add(request.count_max.max(EXAMINED_MIN));
     while index < last && scan.got.next < max {
@@ -173,7 +180,7 @@ fn units(shared: &Shared, request: &Request<'_>, view: &View) -> Result<Got> {
                 return Ok(scan.got);
             }
             scan.got.next = unit.next();
-            scan.got.behind = scan.log_end.saturating_sub(unit.entry.position as u64);
+            scan.got.behind = unit.entry.behind(state.log.max());
             let before = scan.got.count;
             if request.tags.is_none_or(|tags| unit.entry.may_have(tags)) {
                 scan.take(&state.log, unit.entry);
@@ -194,15 +201,10 @@ struct Scan<'r> {
     filtering: usize,
     /// Entries that point below this are gone with their file.
     skip_below: u64,
-    log_end: u64,
     block: Option<Block>,
 }
 
-impl<'r> Scan<'r> {
-    fn new(request: &'r Request<'r>, got: Got, log: &CommitLog, block: Option<Block>) -> Self {
-        Self { request, got, bytes: 0, filtering: 0, skip_below: 0, log_end: log.max(), block }
-    }
-
+impl Scan<'_> {
     /// Go on to `last`; false when the next entry has to be read from a file first.
     fn step(&mut self, log: &CommitLog, queue: &Queue, last: u64) -> bool {
         while self.got.next < last {
@@ -217,11 +219,8 @@ impl<'r> Scan<'r> {
             if entry.position >= 0 && (entry.position as u64) < self.skip_below {
                 continue;
             }
-            if entry.is_real() {
-                self.got.behind = self.log_end.saturating_sub(entry.position as u64);
-                if self.request.tags.is_some_and(|tags| !entry.may_have(tags)) {
-                    continue;
-                }
+            if entry.is_real() && self.request.tags.is_some_and(|tags| !entry.may_have(tags)) {
+                continue;
             }
             if let (Some(ahead), Some(file)) = (self.entry(queue, index + AHEAD), self.got.files.last()) {
                 let at = (ahead.position as u64).wrapping_sub(file.base) as usize;
@@ -254,6 +253,15 @@ impl<'r> Scan<'r> {
         Some((files.len() - 1, at))
     }
 
+    /// Whether a record is wanted by its tags; only asked where its entry doesn't tell them.
+    #[cold]
+    fn has_wanted_tags(&mut self, file: usize, at: usize, size: usize) -> bool {
+        let Some(tags) = self.request.tags else { return true };
+        let properties = record::properties(&self.got.files[file].read(at)[..size]).unwrap_or_default();
+        self.filtering += properties.len();
+        tags.contains(&(properties::tags_code(properties::keys(properties).tags) as i32))
+    }
+
     fn take(&mut self, log: &CommitLog, entry: Entry) {
         let (position, size) = (entry.position as u64, entry.size as usize);
         let place = if entry.is_real() { self.locate(log, position) } else { None };
@@ -270,12 +278,8 @@ impl<'r> Scan<'r> {
             }
             return;
         };
-        if let Some(tags) = self.request.tags.filter(|_| entry.is_extended()) {
-            let properties = record::properties(&self.got.files[file].read(at)[..size]).unwrap_or_default();
-            self.filtering += properties.len();
-            if !tags.contains(&(properties::tags_code(properties::keys(properties).tags) as i32)) {
-                return;
-            }
+        if entry.is_extended() && !self.has_wanted_tags(file, at, size) {
+            return;
         }
         if let Some(filter) = self.request.filter {
             let properties = record::properties(&self.got.files[file].read(at)[..size]).unwrap_or_default();
