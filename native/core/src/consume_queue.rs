@@ -102,7 +102,11 @@ impl Entry {
 
     /// Bytes from its record to the log's end; 0 when it leads to none.
     pub fn behind(self, log_end: u64) -> u64 {
-        if self.is_real() { log_end.saturating_sub(self.position as u64) } else { 0 }
+        if self.is_real() {
+            log_end.saturating_sub(self.position as u64)
+        } else {
+            0
+        }
     }
 
     pub fn end(self) -> u64 {
