@@ -33,7 +33,7 @@ Command: TypeAlias = tuple[
     bytes,  # body, empty when there is none
 ]
 Fed: TypeAlias = tuple[
-    bytes,  # encoded replies of the ordinary sends in this chunk, back to back
+    bytes,  # encoded replies of the ordinary sends and decisions in this chunk, back to back
     int,  # the position behind the last record appended by this chunk; 0 when it appended none
     list[Command],  # every frame the lane didn't answer itself, in order of arrival
     list[tuple[str, int]],  # watched (topic, queue id) that got messages from this chunk
@@ -557,9 +557,15 @@ class Lane:
 
     A send is ordinary when its code is 10, 310 or 320, its topic was given to `set_ordinary`, the store is writable, the
     queue id is in range, sizes are within bounds, the header is complete and numeric, and the properties ask for nothing
-    special (no TRAN_MSG=true, TIMER_*, POP_CK, INNER_*, __CRC32#, `__RMQ.TRANSIENT.` prefix, MSG_REGION, TRACE_ON,
+    special (no TIMER_*, POP_CK, INNER_*, __CRC32#, `__RMQ.TRANSIENT.` prefix, MSG_REGION, TRACE_ON,
     CLUSTER). Anything else is handed over as a command, so that Python gives the error its words. A message with a delay
     level that there is (DELAY) is parked: it goes to queue level - 1 of SCHEDULE_TOPIC_XXXX, with REAL_TOPIC and REAL_QID.
+
+    One with TRAN_MSG=true becomes a half message, pending in the store's Transactions: these begin some, there is room for
+    one more, it has PGROUP, an immunity of up to 9 digits or none, no delay, and nothing that a broker writes. A request 37
+    ends a transaction that is pending for certain: it names position, offset and group of a half message and says 8 or 12,
+    in time; a commit appends the message, whose topic was given to `set_ordinary`, and that has no delay, time or light
+    queue. It is answered without fields, unless it is one-way; a rollback that is answered stands in an op message.
     `peer` is the host stamped as born host. `frame_size_max` counts the whole frame with its first word.
     """
 
@@ -601,6 +607,59 @@ class Transport:
     @property
     def traffic(self) -> int:
         """Bytes that were read, and one for each write."""
+
+Pending: TypeAlias = tuple[
+    int,  # root: the queue offset of the transaction's first half message
+    int,  # queue offset of its last one
+    int,  # position of that
+    int,  # since when it is pending
+    int,  # immunity (ms)
+    bool,  # whether no earlier life of the broker can have finished it
+]
+
+@final
+class Transactions:
+    """The transactions of a store: who is pending, in the order of their last half messages, how the last `recent_max` ended
+    (0 committed, 1 rolled back, other numbers up to 255 are the caller's), and half messages that are finished but not told.
+
+    Connections begin and end ordinary ones in the one that was made last, see Lane: begin with `begins`, as long as fewer
+    than `pending_max` are pending, with an immunity of `time_out_ms` at least. When the untold take `op_size_max` bytes they
+    are told in an op message. Its length is the number of those pending.
+    """
+
+    def __init__(
+        self, store: Store, *, begins: bool, time_out_ms: int, pending_max: int, recent_max: int, op_size_max: int
+    ) -> None: ...
+    def __len__(self) -> int: ...
+    def get(self, root: int) -> Pending | None: ...
+    def add(self, root: int, offset: int, position: int, since: int, immunity_ms: int, sure: bool) -> None:
+        """A half message was stored; an earlier one of the same transaction is finished then."""
+    def confirm(self, root: int) -> None:
+        """It is sure that it is pending."""
+    def forget(self, root: int) -> None:
+        """Its half message is finished; it goes on under another root."""
+    def finish(self, root: int, outcome: int) -> None:
+        """It has ended, and its half message is finished."""
+    def remember(self, root: int, outcome: int) -> None:
+        """It has ended before."""
+    def outcome(self, root: int) -> int | None:
+        """How it has ended, if that was lately."""
+    def due(self, begin: int, end: int, now: int, carry_below: int, count_max: int) -> tuple[list[Pending], int]:
+        """Those with offsets in begin … end - 1 that are older than their immunity, or below `carry_below`: some, and where
+        to go on."""
+    @property
+    def oldest(self) -> int | None:
+        """Since when the oldest is pending."""
+    @property
+    def untold(self) -> int: ...
+    def tell(self, now: int) -> tuple[int, bool]:
+        """Append op messages of all that is untold: (end of the last one, 0 for none; whether their queue was watched).
+        StoreError as of `append`."""
+    def note_told(self, op_offset: int, largest: int) -> None:
+        """An op message that was found tells of half messages up to `largest`."""
+    @property
+    def progress(self) -> tuple[int, int]:
+        """(half, op): offsets below which no half message is pending, and no op message is of interest."""
 
 @final
 class Flusher:

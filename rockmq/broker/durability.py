@@ -135,4 +135,5 @@ class DurabilityGate:
 
 
 def _timed_out(replies: bytes) -> bytes:
+    # Answers to decisions about transactions have no fields, and stay what they are: see `handlers/transactions.py`.
     return codec.recode(replies, ResponseCode.FLUSH_DISK_TIMEOUT, TIMEOUT_REMARK)

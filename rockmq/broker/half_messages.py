@@ -14,7 +14,7 @@ is the transaction's number, its root. Apache's say so only within their immunit
 
 from collections.abc import Container
 from dataclasses import dataclass
-from enum import StrEnum
+from enum import IntEnum
 from typing import TYPE_CHECKING
 
 from rockmq.broker.drafts import Draft
@@ -26,14 +26,20 @@ if TYPE_CHECKING:
 
 OP_TAG = "d"
 OP_SEPARATOR = ","
+OFFSET_DIGITS_MAX = 19
 
 
-class Outcome(StrEnum):
-    """What became of a transaction, in words that fit behind `was`."""
+class Outcome(IntEnum):
+    """What became of a transaction; the core knows the first two by these numbers."""
 
-    COMMITTED = "committed"
-    ROLLED_BACK = "rolled back"
-    GIVEN_UP = "given up: it is in " + topics.TRANSACTION_CHECK_MAX
+    COMMITTED = 0
+    ROLLED_BACK = 1
+    GIVEN_UP = 2
+
+    @property
+    def words(self) -> str:
+        """Words that fit behind `was`."""
+        return ("committed", "rolled back", f"given up: it is in {topics.TRANSACTION_CHECK_MAX}")[self]
 
 
 @dataclass(slots=True, frozen=True)
@@ -107,7 +113,7 @@ def finished_in(found: "_core.Record") -> list[int]:
     if properties.decode(found[15]).get(properties.TAGS) != OP_TAG:
         return []
     parts = found[13].decode(errors="replace").split(OP_SEPARATOR)
-    return [int(part) for part in parts if part.isascii() and part.isdigit()]
+    return [int(part) for part in parts if part.isascii() and part.isdigit() and len(part) <= OFFSET_DIGITS_MAX]
 
 
 def outcome_in(found: "_core.Record", half: Half, positions: Container[int]) -> Outcome | None:

@@ -184,7 +184,7 @@ class Broker:
             self._closing.push_async_callback(timers.close)
             self.timers = runtime.timers = timers
         writer = DraftWriter(store, gate, [delays.park, TimerHook(options, timers, clock)])
-        transactions = Transactions(options, topics, store, writer, offsets, clients.producers, clock)
+        transactions = Transactions(options, topics, store, writer, gate, offsets, clients.producers, clock)
         await transactions.load()
         self._closing.push_async_callback(transactions.finished.close)
         runtime.tellers += [delays.figures, clients.figures, transactions.figures]

@@ -1,9 +1,12 @@
-"""Transactions from their half message to their one end (TransactionalMessageServiceImpl.java; store spec, 6.3; ADR 11).
+"""Transactions from their half message to their one end (TransactionalMessageServiceImpl.java; store spec, 6.3; ADR 13).
 
     prepare ──> pending ──> committed: stored where it was meant to go
                  │   │ ───> rolled back
                  └─┬─┘ ───> given up, after `transactionCheckMax` questions
                  checked: every `transactionCheckInterval` its producer is asked, and the half message written again behind
+
+The core carries out what happens once per message: ordinary half messages, and commits and rollbacks of what is pending for
+certain (`native/core/src/transactions.rs`). What isn't ordinary comes here, with all checks, in the same table.
 
 Memory holds the pending ones, by root. All others are finished, and how is asked of the message index when somebody wants to
 know: a committed message names its half message. That also tells of what a broker has committed before it was killed and
@@ -16,14 +19,15 @@ progress, which the next start reads from.
 import asyncio
 import itertools
 import logging
-from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 from rockmq.base.clock import Clock
 from rockmq.base.errors import RockMQError, StoreUnavailable
 from rockmq.broker.clients import Client
 from rockmq.broker.drafts import Draft, DraftWriter
+from rockmq.broker.durability import DurabilityGate
 from rockmq.broker.finished_halves import FinishedHalves
 from rockmq.broker.half_messages import Half, Outcome, outcome_in
 from rockmq.broker.offsets import ConsumerOffsets
@@ -43,7 +47,7 @@ from rockmq.store.message_store import MessageStore, Put
 log = logging.getLogger(__name__)
 
 PENDING_MAX = 500_000
-"""Transactions that may be pending; over it no more are begun. Each costs some 350 bytes."""
+"""Transactions that may be pending; over it no more are begun. Each costs some 100 bytes."""
 RECENT_MAX = 10_000
 """Finished transactions whose outcome is kept in memory."""
 CARRY_BEHIND = 10_000
@@ -60,8 +64,7 @@ FOUND_MAX = 1024
 FOREVER_MS = 2**53
 
 
-@dataclass(slots=True)
-class Pending:
+class Pending(NamedTuple):
     """A transaction whose producer hasn't decided. `offset` and `position` are those of its last half message."""
 
     root: int
@@ -82,6 +85,7 @@ class Transactions:
         topic_table: TopicTable,
         store: MessageStore,
         writer: DraftWriter,
+        gate: DurabilityGate,
         offsets: ConsumerOffsets,
         producers: Mapping[str, Mapping[Connection, Client]],
         clock: Clock,
@@ -94,48 +98,33 @@ class Transactions:
         self._producers = producers
         self._clock = clock
         self._turns = itertools.count()
-        self._pending: OrderedDict[int, Pending] = OrderedDict()
-        """By root, in the order of their last half messages."""
-        self._recent: OrderedDict[int, Outcome] = OrderedDict()
-        self._next_half = 0
-        self.finished = FinishedHalves(
-            store,
-            writer,
-            offsets,
-            clock,
-            size_max=options.transactions.transaction_op_msg_max_size,
-            pending_from=self._pending_from,
+        self._table = store.transactions(
+            begins=options.store.message_index_enable and not options.transactions.reject_transaction_message,
+            time_out_ms=options.transactions.transaction_time_out,
+            pending_max=PENDING_MAX,
+            recent_max=RECENT_MAX,
+            op_size_max=options.transactions.transaction_op_msg_max_size,
         )
+        self.finished = FinishedHalves(store, self._table, gate, offsets)
 
     # The start of a broker
 
     async def load(self) -> None:
         """Take up what earlier lives of the broker, or Apache's, have left."""
-        begin, self._next_half, done = await self.finished.load()
-        replaced = []
+        begin, end, done = await self.finished.load()
         roots: dict[tuple[str, int, bytes], int] = {}
-        for number, offset in enumerate(each for each in range(begin, self._next_half) if each not in done):
+        for number, offset in enumerate(each for each in range(begin, end) if each not in done):
             if number % SLICE == 0:
                 await asyncio.sleep(0)
             half = self._half_in_queue(offset)
             if half is None:
                 continue
-            before = self._pending.pop(half.root, None)
-            if before is None and half.is_nameless_copy and half.origin in roots:
-                before = self._pending.pop(roots[half.origin], None)
-            if before is not None:
-                replaced.append(before.offset)
+            if half.is_nameless_copy and half.origin in roots:
+                self._table.forget(roots[half.origin])  # it goes on under another number
             roots[half.origin] = half.root
             self._add(half, sure=False)
-        for offset in replaced:  # by the same, written again; a kill came before that was told
-            self.finished.add(offset)
-        if self._pending:
-            log.info("%d transactions are pending", len(self._pending))
-
-    def _pending_from(self) -> int:
-        """The offset below which all half messages are finished."""
-        first = next(iter(self._pending.values()), None)
-        return first.offset if first is not None else self._next_half
+        if self._table:
+            log.info("%d transactions are pending", len(self._table))
 
     # What handlers ask for
 
@@ -157,13 +146,16 @@ class Transactions:
         # Neither delayed nor in light queues before it is committed.
         half = replace(draft, topic=topics.TRANSACTION_HALF, queue_id=0, properties=said, light_queues=())
         put = self._writer.append(half)
-        self._next_half = put.queue_offset + 1
         self._add(Half(put.queue_offset, put.position, stored, half), sure=True)
         return put
 
     def _add(self, half: Half, *, sure: bool) -> None:
-        immunity_ms = half.immunity_ms(self._wanted.transaction_time_out)
-        self._pending[half.root] = Pending(half.root, half.offset, half.position, half.since, immunity_ms, sure)
+        immunity_ms = min(half.immunity_ms(self._wanted.transaction_time_out), FOREVER_MS)
+        self._table.add(half.root, half.offset, half.position, half.since, immunity_ms, sure)
+
+    def _pending(self, root: int) -> Pending | None:
+        found = self._table.get(root)
+        return Pending(*found) if found is not None else None
 
     def _check(self, draft: Draft) -> None:
         """Raise Refusal if this can't be half a transaction."""
@@ -174,7 +166,7 @@ class Transactions:
         if not self._options.store.message_index_enable:
             remark = "transactional messages need messageIndexEnable=true: the index tells after a crash what was committed"
             raise Refusal(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark)
-        if len(self._pending) >= PENDING_MAX:
+        if len(self._table) >= PENDING_MAX:
             raise Refusal(ResponseCode.SYSTEM_BUSY, f"{PENDING_MAX} transactions are pending, and no more are begun")
         if not draft.properties.get(properties.PGROUP):
             remark = f"the property {properties.PGROUP} is missing: nobody could be asked whether to commit"
@@ -197,36 +189,37 @@ class Transactions:
 
     def is_known(self, root: int) -> bool:
         """Whether `outcome` can tell; if not, `find_out` first."""
-        pending = self._pending.get(root)
-        return pending.sure if pending is not None else root in self._recent
+        pending = self._pending(root)
+        return pending.sure if pending is not None else self.outcome(root) is not None
 
     def outcome(self, root: int) -> Outcome | None:
         """What became of a transaction that is known; None when it is pending."""
-        return self._recent.get(root)
+        number = self._table.outcome(root)
+        return Outcome(number) if number is not None else None
 
     async def find_out(self, half: Half) -> None:
         """Make it known what became of a transaction. Raises StoreUnavailable when that can't be had now."""
-        before = self._pending.get(half.root)
+        before = self._pending(half.root)
         if before is not None:
             half = self._last_half(before) or half
         outcome = await self._search(half)
         if self.is_known(half.root):
             return  # while that was looked for
-        pending = self._pending.get(half.root)
+        pending = self._pending(half.root)
         if pending is None and before is not None:
             await self.find_out(half)  # ended meanwhile, and forgotten again
         elif pending is None:
-            self._remember(half.root, outcome or Outcome.ROLLED_BACK)
+            self._table.remember(half.root, Outcome.ROLLED_BACK if outcome is None else outcome)
         elif outcome is None:
-            pending.sure = True
+            self._table.confirm(half.root)
         else:
-            self._finish(pending, outcome)
+            self._table.finish(half.root, outcome)
 
     def commit(self, root: int) -> None:
         """Store the message of a pending transaction where it is meant to go. Raises Refusal, StoreUnavailable,
         ProtocolError; it is still pending then."""
-        pending = self._pending[root]
-        half = self._last_half(pending)
+        pending = self._pending(root)
+        half = self._last_half(pending) if pending is not None else None
         if half is None:
             raise Refusal(ResponseCode.SYSTEM_ERROR, "the prepared message is no longer in the log")
         if self._topics.get(half.real_topic) is None:
@@ -249,31 +242,19 @@ class Transactions:
             # It was taken once: the bound of a delay is another one now, or it was Apache's broker that took it.
             log.warning("transaction %s is delivered at once: %s", half.unique_key, refusal)
             self._writer.append(draft)
-        self._finish(pending, Outcome.COMMITTED)
+        self._table.finish(root, Outcome.COMMITTED)
 
     def roll_back(self, root: int) -> None:
         """End a pending transaction without its message. Raises StoreUnavailable."""
         if self._store.refusal is not None:
             raise StoreUnavailable(self._store.refusal)
-        self._finish(self._pending[root], Outcome.ROLLED_BACK)
+        self._table.finish(root, Outcome.ROLLED_BACK)
 
     def figures(self) -> dict[str, object]:
         """For the runtime info."""
-        oldest = min((each.since for each in self._pending.values()), default=None)
+        oldest = self._table.oldest
         age = 0 if oldest is None else max(self._clock.now_ms() - oldest, 0)
-        return {"transactionsPending": len(self._pending), "transactionsOldestAgeMs": age}
-
-    # How they ended
-
-    def _finish(self, pending: Pending, outcome: Outcome) -> None:
-        del self._pending[pending.root]
-        self._remember(pending.root, outcome)
-        self.finished.add(pending.offset)
-
-    def _remember(self, root: int, outcome: Outcome) -> None:
-        self._recent[root] = outcome
-        if len(self._recent) > RECENT_MAX:
-            self._recent.popitem(last=False)
+        return {"transactionsPending": len(self._table), "transactionsOldestAgeMs": age}
 
     async def _search(self, half: Half) -> Outcome | None:
         """What became of a transaction by the message index, None when it wasn't committed and not given up."""
@@ -296,18 +277,21 @@ class Transactions:
 
     async def check(self) -> None:
         """Look after all that are pending: ask their producers, or give them up. StoreUnavailable ends the round."""
-        for number, pending in enumerate(list(self._pending.values())):
-            if number % SLICE == 0:
-                await asyncio.sleep(0)
-            if self._pending.get(pending.root) is not pending:
-                continue  # ended since
-            try:
-                await self._look_after(pending)
-            except StoreUnavailable as error:
-                log.warning("no more transactions are checked now: %s", error)
-                break
-            except RockMQError as error:
-                log.error("the transaction at offset %d can't be checked: %s", pending.offset, error)
+        begin, end = 0, self._next_half
+        while begin < end:  # what is written again meanwhile is behind the end
+            now, carry_below = self._clock.now_ms(), self._next_half - CARRY_BEHIND
+            found, begin = self._table.due(begin, end, now, carry_below, SLICE)
+            for pending in itertools.starmap(Pending, found):
+                if self._pending(pending.root) != pending:
+                    continue  # ended since
+                try:
+                    await self._look_after(pending)
+                except StoreUnavailable as error:
+                    log.warning("no more transactions are checked now: %s", error)
+                    return
+                except RockMQError as error:
+                    log.error("the transaction at offset %d can't be checked: %s", pending.offset, error)
+            await asyncio.sleep(0)
 
     async def _look_after(self, pending: Pending) -> None:
         age = self._clock.now_ms() - pending.since
@@ -317,11 +301,12 @@ class Transactions:
         half = self._last_half(pending)
         if half is None:
             log.error("the half message at offset %d is no longer in the log: its transaction is lost", pending.offset)
-            self._finish(pending, Outcome.ROLLED_BACK)
+            self._table.finish(pending.root, Outcome.ROLLED_BACK)
             return
         if not pending.sure:
             await self.find_out(half)
-            if pending.root not in self._pending:
+            pending = pending._replace(sure=True)
+            if self._pending(pending.root) != pending:
                 return
         reserved = self._options.retention.file_reserved_time * 3_600_000
         if half.checks >= self._wanted.transaction_check_max or (reserved and age > reserved):
@@ -331,8 +316,7 @@ class Transactions:
         if producer is None:
             self._carry(pending)  # one that can't be asked isn't asked in vain so and so often
             return
-        self._write_again(pending, half, half.checks + 1)
-        self._ask(producer, pending, half)
+        self._ask(producer, self._write_again(pending, half, half.checks + 1), half)
 
     def _producer(self, group: str) -> Connection | None:
         """A producer of the group that can be asked, each in its turn."""
@@ -350,27 +334,31 @@ class Transactions:
             if half is not None:
                 self._write_again(pending, half, half.checks)
 
-    def _write_again(self, pending: Pending, half: Half, checks: int) -> None:
+    def _write_again(self, pending: Pending, half: Half, checks: int) -> Put:
         draft = half.draft
         draft.properties[properties.TRAN_PREPARED_QUEUE_OFFSET] = str(pending.root)
         if checks:
             draft.properties[properties.TRANSACTION_CHECK_TIMES] = str(checks)
         put = self._writer.append(draft)
-        self._next_half = put.queue_offset + 1
-        before, pending.offset, pending.position = pending.offset, put.queue_offset, put.position
-        self._pending.move_to_end(pending.root)
-        self.finished.add(before)
+        self._table.add(pending.root, put.queue_offset, put.position, pending.since, pending.immunity_ms, pending.sure)
+        return put
 
-    def _ask(self, producer: Connection, pending: Pending, half: Half) -> None:
-        record = self._store.core.read(pending.position)
-        assert record is not None, pending
+    @property
+    def _next_half(self) -> int:
+        """The offset of the next half message."""
+        return self._store.bounds(topics.TRANSACTION_HALF, 0)[1]
+
+    def _ask(self, producer: Connection, put: Put, half: Half) -> None:
+        """Ask about a half message that was written again."""
+        record = self._store.core.read(put.position)
+        assert record is not None, put
         header = CheckTransactionState(
             topic=topics.TRANSACTION_HALF,
-            tran_state_table_offset=pending.offset,
-            commit_log_offset=pending.position,
+            tran_state_table_offset=put.queue_offset,
+            commit_log_offset=put.position,
             msg_id=half.unique_key,
             transaction_id=half.unique_key,
-            offset_msg_id=ids.offset_id(self._store.store_host, pending.position),
+            offset_msg_id=ids.offset_id(self._store.store_host, put.position),
             bname=self._options.identity.broker_name,
         )
         body = readdressed(record, half.real_topic, half.real_queue_id)
@@ -383,14 +371,14 @@ class Transactions:
         )
         if saved is not None:
             await saved
-            if self._pending.get(pending.root) is not pending:
+            if self._pending(pending.root) != pending:
                 return
         draft = half.draft
         draft.topic, draft.queue_id = name, 0
         draft.prepared_transaction_offset = half.position
         self._writer.append(draft)
         log.error("transaction %s of group %s was given up after %d checks", half.unique_key, half.group, half.checks)
-        self._finish(pending, Outcome.GIVEN_UP)
+        self._table.finish(pending.root, Outcome.GIVEN_UP)
 
     # Reading
 

@@ -109,12 +109,13 @@ def reply(
 
 
 def recode(frames: bytes, code: int, remark: str) -> bytes:
-    """Encoded responses with another code and remark and all their fields kept."""
+    """Encoded responses with another code and remark and all their fields kept; those without fields stay as they are."""
     _, _, commands, _, fault = _core.Lane(None, bytes(8), FRAME_SIZE_MAX).feed(frames, 0)
     assert fault is None, fault
     changed = bytearray()
     for cut in commands:
         command = from_tuple(cut)
-        command.code, command.remark = code, remark
+        if command.fields:
+            command.code, command.remark = code, remark
         changed += command.encode()
     return bytes(changed)

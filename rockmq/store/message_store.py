@@ -346,6 +346,27 @@ class MessageStore:
         except _core.StoreError as error:
             raise self._unavailable(error) from None
 
+    def transactions(
+        self, *, begins: bool, time_out_ms: int, pending_max: int, recent_max: int, op_size_max: int
+    ) -> _core.Transactions:
+        """A new table of transactions, in which connections begin and end ordinary ones without asking."""
+        return _core.Transactions(
+            self.core,
+            begins=begins,
+            time_out_ms=time_out_ms,
+            pending_max=pending_max,
+            recent_max=recent_max,
+            op_size_max=op_size_max,
+        )
+
+    def tell_finished(self, table: _core.Transactions) -> tuple[int, bool]:
+        """Append op messages of all half messages that are finished and untold: (end of the last one or 0, whether their
+        queue is watched). Raises StoreUnavailable."""
+        try:
+            return table.tell(self._clock.now_ms())
+        except _core.StoreError as error:
+            raise self._unavailable(error) from None
+
     def _check_refusal(self) -> None:
         refusal = self.refusal
         if refusal is not None:

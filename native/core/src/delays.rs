@@ -13,6 +13,7 @@ use std::sync::Arc;
 use crate::{
     consume_queue::{Entry, UNIT},
     error::{store, value, At, Error, Result},
+    half_messages::HALF_TOPIC,
     header::write_integer,
     light,
     mapped_file::MappedFile,
@@ -22,8 +23,6 @@ use crate::{
 };
 
 pub const SCHEDULE_TOPIC: &str = "SCHEDULE_TOPIC_XXXX";
-/// A half message belongs to its transaction only (Apache drops such, too).
-const HALF_TOPIC: &[u8] = b"RMQ_SYS_TRANS_HALF_TOPIC";
 
 /// Milliseconds that each level means, the first level's first.
 #[derive(Debug, Default, Clone)]
@@ -180,7 +179,8 @@ fn restore(
     let (Some(topic), Some(queue_id)) = (topic, queue_id) else {
         return value("it has no REAL_TOPIC or REAL_QID that can be read");
     };
-    if topic == SCHEDULE_TOPIC || topic.as_bytes() == HALF_TOPIC {
+    // A half message belongs to its transaction only (Apache drops such, too).
+    if topic == SCHEDULE_TOPIC || topic == HALF_TOPIC {
         return value(format!("it says that it belongs to {topic}"));
     }
     check_message(topic, queue_id, text, record.born_host)?;

@@ -311,16 +311,6 @@ fn end_below(queues: &Queues, queue: &Queue, limit: u64) -> u64 {
     queues.search_from(queue, low, is_below)
 }
 
-/// Where the record at a position lies: its file, the place there, its size.
-pub fn read(shared: &Shared, position: u64) -> Option<(Arc<MappedFile>, usize, usize)> {
-    let state = shared.state();
-    let (file, at) = state.log.locate(position)?;
-    let bytes = file.read(at);
-    let size = usize::try_from(record::int_at(bytes, 0)?).ok()?;
-    let is_whole = record::is_record(bytes, size, position) && size <= bytes.len();
-    is_whole.then(|| (Arc::clone(file), at, size))
-}
-
 /// When a message was stored; -1 when it isn't there.
 pub fn store_timestamp(shared: &Shared, topic: &str, queue_id: i32, offset: i64) -> i64 {
     let state = shared.state();

@@ -16,7 +16,6 @@ use std::{
 
 use crate::{
     error::{store, At, Result},
-    get,
     index_file::{positive, Header, IndexFile, Layout, Wanted},
     mapped_file::{sync_directory, MappedFile},
     properties::{self, java_hash, Keys},
@@ -113,7 +112,7 @@ impl Files {
             if end < min as i64 {
                 return Ok(());
             }
-            if get::read(shared, end as u64).is_some() {
+            if shared.state().record_at(end as u64).is_some() {
                 (self.position, self.done) = (end as u64, self.count_last(end)?);
                 return Ok(());
             }

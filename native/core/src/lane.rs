@@ -1,4 +1,4 @@
-//! A lane: one connection's stream of frames, and the sends among them that the store can take at once.
+//! A lane: one connection's stream of frames, and the sends and decisions among them that the store can take at once.
 //!
 //! States: cutting, or dead. A lane dies of the first frame that can't be trusted, and gives that reason from then on.
 //!
@@ -29,6 +29,7 @@ use crate::{
     send::{self, Arrival, Scratch},
     state::{check_host, State},
     store::{Open, Store},
+    transactions,
 };
 
 /// Room kept for the next unfinished frame.
@@ -212,19 +213,20 @@ impl Lane {
                 }
             };
             data = &data[size..];
-            if let Some(store) = store.as_ref().filter(|_| send::is_send(header)) {
+            if let Some(store) = store.as_ref().filter(|_| send::is_send(header) || transactions::is_end(header)) {
                 let state: &mut State = state.get_or_insert_with(|| store.state());
                 let arrival = Arrival { header, text, body, peer, now };
                 if outcome.replies.capacity() == 0 {
                     outcome.replies.reserve(REPLY_SIZE + data.len().min(BUFFER_KEPT));
                 }
                 let (config, fixed) = (&store.config, &store.fixed);
-                let stored = send::store(state, config, fixed, scratch, &arrival, &mut outcome.replies);
+                let stored = match send::is_send(header) {
+                    true => send::store(state, config, fixed, scratch, &arrival, &mut outcome.replies),
+                    false => transactions::end(state, config, &arrival, &mut outcome.replies),
+                };
                 if let Some(stored) = stored {
-                    outcome.end = stored.end;
-                    if stored.watched {
-                        outcome.arrivals.push((String::from_utf8_lossy(stored.topic).into_owned(), stored.queue_id));
-                    }
+                    outcome.end = outcome.end.max(stored.end);
+                    outcome.arrivals.extend(stored.arrivals);
                     continue;
                 }
             }

@@ -2,7 +2,8 @@
 //!
 //! Bytes in, values out: `frame`, `json`, `header`, `properties`, `record`, `columns`. Files: `mapped_file`, `log_directories`, `commit_log`,
 //! `consume_queue`, `queue_files`, `index_file`, `recover`. What is in them: `walk`, `check_queues`, `check_index`,
-//! `check`, `rebuild`, `scrub`. Both together: `state`, `get`, `filter`, `pull`, `send`, `delays`, `recent_keys`, `index`. Python:
+//! `check`, `rebuild`, `scrub`. Both together: `state`, `get`, `filter`, `pull`, `send`, `delays`,
+//! `transactions`, `half_messages`, `recent_keys`, `index`. Python:
 //! `python`, `lane`, `reactor`, `flusher`, `store`, `message_index` and this file. Messages for later, with their files:
 //! `timers`, `timer_log`, `timer_wheel`.
 
@@ -22,6 +23,7 @@ mod frame;
 #[cfg(test)]
 mod fuzz;
 mod get;
+mod half_messages;
 mod header;
 mod index;
 mod index_file;
@@ -49,6 +51,7 @@ mod timer_log;
 mod timer_wheel;
 mod timers;
 mod topic_bytes;
+mod transactions;
 mod unique_key;
 mod walk;
 
@@ -122,6 +125,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<store::Slice>()?;
     module.add_class::<store::Store>()?;
     module.add_class::<timers::Timers>()?;
+    module.add_class::<transactions::Transactions>()?;
     module.add_function(wrap_pyfunction!(rebuild::exchange, module)?)?;
     module.add_function(wrap_pyfunction!(timers::pending_timers, module)?)?;
     module.add_function(wrap_pyfunction!(encode_frame, module)?)?;

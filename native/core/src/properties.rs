@@ -61,6 +61,8 @@ pub struct Known<'p> {
     pub keys: Keys<'p>,
     /// The delay level asked for.
     pub delay: Option<&'p [u8]>,
+    /// Whether it is to be half a transaction (TRAN_MSG).
+    pub is_half: bool,
     /// Asks for something that Python decides about.
     pub special: bool,
 }
@@ -72,7 +74,7 @@ pub fn inspect(text: &[u8]) -> Known<'_> {
             b"UNIQ_KEY" => known.keys.unique_key = Some(value),
             b"KEYS" => known.keys.keys = Some(value),
             b"TAGS" => known.keys.tags = Some(value),
-            b"TRAN_MSG" => known.special |= value.eq_ignore_ascii_case(b"true"),
+            b"TRAN_MSG" => known.is_half = value.eq_ignore_ascii_case(b"true"),
             b"DELAY" => known.delay = Some(value),
             b"POP_CK" | b"__CRC32#" | b"MSG_REGION" | b"TRACE_ON" | b"CLUSTER" => known.special = true,
             _ => {
@@ -225,15 +227,15 @@ mod tests {
 
     #[test]
     fn special_properties_are_seen() {
-        for text in
-            ["POP_CK\u{1}3", "TRAN_MSG\u{1}TRUE", "TIMER_DELAY_MS\u{1}1", "INNER_NUM\u{1}1", "__RMQ.TRANSIENT.x\u{1}1"]
-        {
+        for text in ["POP_CK\u{1}3", "TIMER_DELAY_MS\u{1}1", "INNER_NUM\u{1}1", "__RMQ.TRANSIENT.x\u{1}1"] {
             assert!(inspect(text.as_bytes()).special, "{text}");
         }
         let known =
             inspect(b"TRAN_MSG\x01false\x02DELAY\x01\x02TAGS\x01a\x02UNIQ_KEY\x01u\x02TAGS\x01b\x02POP_CK_OFFSET\x011");
         let keys = Keys { unique_key: Some(b"u"), keys: None, tags: Some(b"b") };
-        assert_eq!(known, Known { keys, delay: None, special: false });
+        assert_eq!(known, Known { keys, delay: None, is_half: false, special: false });
+        assert!(inspect(b"TRAN_MSG\x01false\x02TRAN_MSG\x01TRUE").is_half);
+        assert!(!inspect(b"TRAN_MSG\x01true\x02TRAN_MSG\x01false").is_half);
         assert_eq!(inspect(b"DELAY\x011\x02a\x01b\x02DELAY\x012").delay, Some(&b"2"[..]));
     }
 }

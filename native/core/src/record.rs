@@ -34,6 +34,7 @@ pub const STORE_V6: i32 = 0x20;
 pub const MULTI_TAGS: i32 = 0x2;
 pub const TRANSACTION: i32 = 0xC;
 pub const TRANSACTION_PREPARED: i32 = 4;
+pub const TRANSACTION_COMMIT: i32 = 8;
 pub const TRANSACTION_ROLLBACK: i32 = 12;
 /// Need-unwrap and inner-batch: one record that is many messages, in a batch queue.
 pub const INNER_BATCH: i32 = 0xC0;

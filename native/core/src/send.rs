@@ -1,6 +1,7 @@
 //! The sends that need no decision: what makes a SEND_MESSAGE ordinary, what is stored for it, and its reply.
 //!
-//! One with a delay level is ordinary too: it is parked, as the hook of Python's does (`rockmq/broker/delays.py`).
+//! One with a delay level is ordinary too: it is parked, as the hook of Python's does (`rockmq/broker/delays.py`). So is one
+//! that begins a transaction: it becomes a half message, as `prepare` in `rockmq/broker/transactions.py` makes it.
 //!
 //! Requests 10 (long names), 310 and 320 (letters a … n) carry the same header. Whether the body is a batch is told by the
 //! field `batch` (m) alone, as in Apache. All that isn't ordinary is left to Python, which has words for what is wrong.
@@ -9,11 +10,13 @@ use crate::{
     consume_queue::{Entry, Ordinary},
     delays::{self, SCHEDULE_TOPIC},
     frame,
+    half_messages::{self, HALF_TOPIC},
     header::{integer, write_integer, Header, JSON, ONE_WAY, OUR_LANGUAGE, OUR_VERSION, RESPONSE},
     json::write_escaped,
     properties::{self, Keys, Known},
     record::{self, Message},
     state::{Config, State},
+    transactions::Pending,
     unique_key::{self, hex_of_long, write_hex},
 };
 
@@ -69,7 +72,7 @@ impl<'h> Send<'h> {
 
     fn is_ordinary(&self, ordinary: Ordinary, body: &[u8], config: &Config) -> bool {
         (0..ordinary.write_queues).contains(&self.queue_id)
-            && self.sys_flag & (record::TRANSACTION | record::INNER_BATCH) == 0
+            && self.sys_flag & record::INNER_BATCH == 0
             && !body.is_empty()
             && body.len() <= config.max_message_size
             && !self.topic.starts_with(b"%RETRY%")
@@ -150,7 +153,7 @@ const MESSAGE_IDS_KEPT: usize = 4 << 10;
 /// What a lane lends for a chunk of sends.
 pub struct Scratch {
     unique_key: Vec<u8>,
-    /// Where a message belongs that is parked; empty for others.
+    /// Where a message belongs that is parked, or half a transaction; empty for others.
     real: Vec<u8>,
     message_id: Vec<u8>,
 }
@@ -181,23 +184,22 @@ pub struct Arrival<'a> {
     pub now: i64,
 }
 
-pub struct Stored<'h> {
-    pub topic: &'h [u8],
-    /// Position behind the record or records.
+pub struct Stored {
+    /// Position behind the record or records; 0 when there is none.
     pub end: u64,
-    pub queue_id: i32,
-    pub watched: bool,
+    /// (topic, queue id) of watched queues that got messages.
+    pub arrivals: Vec<(String, i32)>,
 }
 
 /// Append a send if it is an ordinary one, with its reply to `replies`. None when nothing was done.
-pub fn store<'a>(
+pub fn store(
     state: &mut State,
     config: &Config,
     fixed: &Fixed,
     scratch: &mut Scratch,
-    arrival: &Arrival<'a>,
+    arrival: &Arrival<'_>,
     replies: &mut Vec<u8>,
-) -> Option<Stored<'a>> {
+) -> Option<Stored> {
     let &Arrival { header, text, body, peer, now } = arrival;
     let send = Send::read(header, text)?;
     let topic = state.queues.topic(send.topic)?;
@@ -211,22 +213,26 @@ pub fn store<'a>(
     }
     let level = match known.delay {
         None => 0,
-        // Of a batch it is for Python to say that it can't be.
-        Some(_) if send.is_batch => return None,
+        // Of a batch it is for Python to say that it can't be, and of half a transaction whether.
+        Some(_) if send.is_batch || known.is_half => return None,
         Some(text) => state.delay_levels.asked(text)?,
     };
-    scratch.real.clear();
-    let (topic, queue_id, slot) = match level {
-        0 => (send.topic, send.queue_id, slot),
-        _ => {
-            delays::write_real(&mut scratch.real, send.topic, send.queue_id);
-            (SCHEDULE_TOPIC.as_bytes(), level as i32 - 1, None)
+    let immunity = match send.sys_flag & record::TRANSACTION {
+        0 | record::TRANSACTION_PREPARED if known.is_half && !send.is_batch => {
+            Some(state.transactions.immunity_asked(send.properties)?)
         }
+        0 if !known.is_half => None,
+        _ => return None,
+    };
+    let (topic, queue_id, slot) = match level {
+        _ if immunity.is_some() => (HALF_TOPIC.as_bytes(), 0, None),
+        0 => (send.topic, send.queue_id, slot),
+        _ => (SCHEDULE_TOPIC.as_bytes(), level as i32 - 1, None),
     };
     let message = Message {
         queue_id,
         flag: send.flag,
-        sys_flag: send.sys_flag | if ordinary.multi_tag { record::MULTI_TAGS } else { 0 },
+        sys_flag: send.sys_flag & !record::TRANSACTION | if ordinary.multi_tag { record::MULTI_TAGS } else { 0 },
         born_timestamp: send.born_timestamp,
         born_host: peer,
         store_timestamp: now,
@@ -248,10 +254,15 @@ pub fn store<'a>(
         write_message_ids(&mut scratch.message_id, &config.store_host, &state.batch);
         appended
     } else {
-        let appended = store_single(state, fixed, scratch, slot, &message, send.properties, known)?;
+        let appended = store_single(state, fixed, scratch, slot, &message, &send, known)?;
         write_message_id(&mut scratch.message_id, &config.store_host, appended.position as i64);
         appended
     };
+    if let Some(immunity) = immunity {
+        let (position, since) = (appended.position, send.born_timestamp.min(now));
+        let pending = Pending { root: appended.queue_offset, position, since, immunity, sure: true };
+        state.transactions.add(appended.queue_offset, pending);
+    }
     if header.flag & ONE_WAY == 0 {
         let reply = Reply {
             opaque: header.opaque,
@@ -262,7 +273,11 @@ pub fn store<'a>(
         };
         reply.write(header.serializer, fixed, replies);
     }
-    Some(Stored { topic, end: appended.end, queue_id, watched: appended.watched })
+    let mut arrivals = Vec::new();
+    if appended.watched {
+        arrivals.push((String::from_utf8_lossy(topic).into_owned(), queue_id));
+    }
+    Some(Stored { end: appended.end, arrivals })
 }
 
 const KEY_NAME: &[u8] = b"UNIQ_KEY\x01";
@@ -273,21 +288,30 @@ fn store_single(
     scratch: &mut Scratch,
     slot: Option<usize>,
     message: &Message<'_>,
-    given: &[u8],
+    send: &Send<'_>,
     known: Known<'_>,
 ) -> Option<crate::state::Appended> {
+    let given = send.properties;
     let separator: &[u8] = if matches!(given.last(), None | Some(&properties::VALUE_END)) { b"" } else { b"\x02" };
     if known.keys.unique_key.is_none() {
         scratch.unique_key.extend_from_slice(KEY_NAME);
         state.unique_keys.next(message.store_timestamp, &mut scratch.unique_key);
         scratch.unique_key.push(properties::VALUE_END);
     }
-    let pieces = [given, separator, &scratch.unique_key, &scratch.real, &fixed.properties];
+    let unique_key = known.keys.unique_key.or(made_key(&scratch.unique_key));
+    scratch.real.clear();
+    if known.is_half {
+        half_messages::write_transaction_id(&mut scratch.real, unique_key?);
+    }
+    if message.topic != send.topic {
+        delays::write_real(&mut scratch.real, send.topic, send.queue_id);
+    }
+    let pieces = [given, separator, &scratch.unique_key, &fixed.properties, &scratch.real];
     let message = Message { properties: &pieces, ..*message };
-    if message.properties_size() > properties::SIZE_MAX {
+    let size_max = if known.is_half { half_messages::PROPERTIES_MAX } else { properties::SIZE_MAX };
+    if message.properties_size() > size_max {
         return None;
     }
-    let unique_key = known.keys.unique_key.or(made_key(&scratch.unique_key));
     state.append(slot, &message, &Keys { unique_key, ..known.keys }).ok()
 }
 

@@ -27,6 +27,7 @@ use crate::{
     recent_keys::{topic_hash, RecentKeys},
     record::{self, Crc, Message, Pattern, TOPIC_MAX},
     recover,
+    transactions::Table,
     unique_key::UniqueKeys,
 };
 
@@ -83,6 +84,7 @@ pub struct State {
     pub batch: Vec<Entry>,
     pub recent_keys: RecentKeys,
     pub delay_levels: Levels,
+    pub transactions: Table,
     /// Position and store timestamp up to which `flush_queues` has last written everything.
     boundary: (u64, i64),
 }
@@ -119,6 +121,10 @@ impl State {
                 None => Ok(()),
             },
         }
+    }
+
+    pub fn is_appendable(&self) -> bool {
+        self.appendable().is_ok()
     }
 
     pub fn set_writable(&mut self, writable: bool) {
@@ -289,6 +295,15 @@ impl State {
         self.last_timestamp = timestamp;
     }
 
+    /// Where the record at a position lies: its file, the place there, its size.
+    pub fn record_at(&self, position: u64) -> Option<(Arc<MappedFile>, usize, usize)> {
+        let (file, at) = self.log.locate(position)?;
+        let bytes = file.read(at);
+        let size = usize::try_from(record::int_at(bytes, 0)?).ok()?;
+        let is_whole = record::is_record(bytes, size, position) && size <= bytes.len();
+        is_whole.then(|| (Arc::clone(file), at, size))
+    }
+
     /// The store timestamp of the record an entry leads to.
     pub fn timestamp_of(&self, entry: Entry) -> Option<i64> {
         let bytes = self.log.read(entry.position as u64).filter(|_| entry.is_real())?;
@@ -329,6 +344,7 @@ impl Shared {
             batch: Vec::new(),
             recent_keys: RecentKeys::default(),
             delay_levels: config.delay_levels.clone(),
+            transactions: Table::default(),
             boundary: (0, 0),
         };
         let (flush_signal, recovery, flushing, queue_io) = Default::default();

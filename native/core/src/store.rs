@@ -382,7 +382,7 @@ impl Store {
     }
 
     fn read<'py>(&self, py: Python<'py>, position: u64) -> Option<Bound<'py, PyBytes>> {
-        let (file, at, size) = get::read(&self.shared, position)?;
+        let (file, at, size) = self.shared.state().record_at(position)?;
         Some(PyBytes::new(py, &file.read(at)[..size]))
     }
 

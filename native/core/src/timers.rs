@@ -649,7 +649,7 @@ fn request(offset: u64, count_max: u64, limit: u64) -> Request<'static> {
 
 /// Where the message of a unit lies.
 fn stored(shared: &Open, unit: &Unit) -> Option<(Arc<MappedFile>, usize, usize)> {
-    get::read(shared, unit.position as u64).filter(|&(_, _, size)| size == unit.size as usize)
+    shared.state().record_at(unit.position as u64).filter(|&(_, _, size)| size == unit.size as usize)
 }
 
 fn text(bytes: &[u8]) -> String {

@@ -1,6 +1,7 @@
 """END_TRANSACTION (EndTransactionProcessor.java; protocol spec, 4.6).
 
-A transaction ends once: the same decision again is answered as the first one, the opposite one is an error.
+A transaction ends once: the same decision again is answered as the first one, the opposite one is an error. Ordinary
+decisions about what is pending for certain never come here: the core's lane carries them out.
 """
 
 import logging
@@ -79,7 +80,7 @@ class TransactionHandler:
             outcome = self._decide(half, commits)
         elif commits != (outcome is Outcome.COMMITTED):
             wanted = "committed" if commits else "rolled back"
-            refusal = f"transaction {half.unique_key} can't be {wanted}, it was {outcome}"
+            refusal = f"transaction {half.unique_key} can't be {wanted}, it was {outcome.words}"
             if request.is_oneway:
                 log.warning("%s", refusal)
         # Whoever hears of the outcome, also by a refusal, can rely on it: a rollback is nowhere but in op messages.

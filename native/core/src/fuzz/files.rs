@@ -17,7 +17,6 @@ use crate::{
     check_queues::QueueCheck,
     consume_queue::{Entry, UNIT},
     delays::Levels,
-    get,
     index::Files,
     index_file::{Header, IndexFile, Layout, Wanted},
     log_directories::LogDirectories,
@@ -264,7 +263,7 @@ fn entries_lead_to_records(shared: &Shared) {
     }
     drop(state);
     for (topic, id, index, entry) in entries.into_iter().filter(|(.., entry)| entry.is_real()) {
-        let (file, at, size) = get::read(shared, entry.position as u64).unwrap();
+        let (file, at, size) = shared.state().record_at(entry.position as u64).unwrap();
         let record = record::decode(&file.read(at)[..size]).unwrap();
         assert_eq!((record.topic, record.queue_id, record.size), (topic.as_bytes(), id, entry.size as usize));
         assert_eq!(record.queue_offset as u64, index);

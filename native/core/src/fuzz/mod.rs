@@ -176,7 +176,7 @@ unsafe impl GlobalAlloc for Counting {
 }
 
 /// Run something that may take so much memory and no more.
-fn within<T>(bytes: usize, run: impl FnOnce() -> T) -> T {
+pub fn within<T>(bytes: usize, run: impl FnOnce() -> T) -> T {
     let before = TAKEN.get();
     let result = run();
     let taken = TAKEN.get() - before;

@@ -1,9 +1,13 @@
 //! Records: of the log, and of the answer to a pull.
 
-use proptest::{collection::vec, prelude::*};
+use proptest::{collection::vec, prelude::*, sample::select};
 
 use super::{damaged, inputs};
-use crate::record::{self, Crc, Found, Message, BORN_V6, MAGIC_BLANK, MAGIC_V2, STORE_V6, TOPIC_V1_MAX};
+use crate::{
+    half_messages::{immunity_asked, Half, HALF_TOPIC},
+    properties,
+    record::{self, Crc, Found, Message, BORN_V6, MAGIC_BLANK, MAGIC_V2, STORE_V6, TOPIC_V1_MAX},
+};
 
 #[derive(Debug, Clone)]
 pub struct Fields {
@@ -105,6 +109,30 @@ fn read_all(data: &[u8]) {
         again(&record);
         at += record.size;
     }
+}
+
+#[test]
+fn half_messages_are_read_or_refused() {
+    let names =
+        vec!["PGROUP", "REAL_TOPIC", "REAL_QID", "TRAN_PREPARED_QUEUE_OFFSET", "CHECK_IMMUNITY_TIME_IN_SECONDS", "x"];
+    let said = vec((select(names), "[0-9]{0,25}|-?[0-9x]{1,3}"), 0..8);
+    let halves = (record(), said).prop_map(|(mut fields, said)| {
+        (fields.topic, fields.queue_id) = (HALF_TOPIC.to_owned(), 0);
+        let said: Vec<_> = said.iter().map(|(name, value)| format!("{name}\u{1}{value}\u{2}")).collect();
+        fields.properties = said.concat().into_bytes();
+        fields.encode(7, 0)
+    });
+    damaged(inputs(), halves, |data| {
+        let Some(half) = super::within(0, || Half::read(data)) else { return };
+        assert!(half.root <= half.record.queue_offset as u64 && half.real_queue_id >= -1);
+        assert!(!half.is_overdue(i64::MIN, 0));
+        super::within(0, || immunity_asked(half.record.properties));
+        let mut committed = Vec::with_capacity(half.record.properties.len() + 1);
+        super::within(0, || half.write_committed(&mut committed));
+        let kept = properties::items(record::without_crc(half.record.properties));
+        let kept = kept.filter(|(name, _)| ![&b"REAL_TOPIC"[..], b"REAL_QID", b"TRAN_MSG"].contains(name));
+        assert!(properties::items(&committed).eq(kept));
+    });
 }
 
 /// Encoded, it is what was decoded; but the CRC is that of the body, and the layout the one for its topic.

@@ -139,7 +139,8 @@ fn properties_are_what_java_sees() {
         assert_eq!((keys.unique_key, keys.keys, keys.tags), (last(b"UNIQ_KEY"), last(b"KEYS"), last(b"TAGS")));
         let known = properties::inspect(text);
         assert_eq!((known.keys, known.delay), (keys, last(b"DELAY")));
-        assert_eq!(known.special, properties::items(text).any(|(name, value)| is_special(name, value)));
+        assert_eq!(known.special, properties::items(text).any(|(name, _)| is_special(name)));
+        assert_eq!(known.is_half, last(b"TRAN_MSG").is_some_and(|value| value.eq_ignore_ascii_case(b"true")));
         let tags = String::from_utf8_lossy(keys.tags.unwrap_or_default());
         let hash = tags.encode_utf16().fold(0i32, |hash, unit| hash.wrapping_mul(31).wrapping_add(i32::from(unit)));
         assert_eq!(properties::tags_code(keys.tags), i64::from(hash));
@@ -150,11 +151,10 @@ fn properties_are_what_java_sees() {
     });
 }
 
-fn is_special(name: &[u8], value: &[u8]) -> bool {
+fn is_special(name: &[u8]) -> bool {
     let name = String::from_utf8_lossy(name);
     let words = ["POP_CK", "__CRC32#", "MSG_REGION", "TRACE_ON", "CLUSTER"];
-    (name == "TRAN_MSG" && value.eq_ignore_ascii_case(b"true"))
-        || words.contains(&name.as_ref())
+    words.contains(&name.as_ref())
         || ["TIMER_", "INNER_", "__RMQ.TRANSIENT."].iter().any(|start| name.starts_with(start))
 }
 
