@@ -565,7 +565,8 @@ class Lane:
     one more, it has PGROUP, an immunity of up to 9 digits or none, no delay, and nothing that a broker writes. A request 37
     ends a transaction that is pending for certain: it names position, offset and group of a half message and says 8 or 12,
     in time; a commit appends the message, whose topic was given to `set_ordinary`, and that has no delay, time or light
-    queue. It is answered without fields, unless it is one-way; a rollback that is answered stands in an op message.
+    queue. It is answered without fields, unless it is one-way; a rollback that is answered stands in an op message. None
+    goes before another request 37 that is handed over.
     `peer` is the host stamped as born host. `frame_size_max` counts the whole frame with its first word.
     """
 

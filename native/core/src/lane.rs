@@ -197,6 +197,8 @@ impl Lane {
     ) -> &'d [u8] {
         let Self { store, header, scratch, peer, .. } = self;
         let mut state = None;
+        // Of two decisions the first counts, so none goes before one that is left to Python.
+        let mut leaves_decisions = false;
         loop {
             let (text, body, size) = match frame::cut(data, self.frame_size_max) {
                 Cut::More => return data,
@@ -213,14 +215,15 @@ impl Lane {
                 }
             };
             data = &data[size..];
-            if let Some(store) = store.as_ref().filter(|_| send::is_send(header) || transactions::is_end(header)) {
+            let (is_send, is_end) = (send::is_send(header), transactions::is_end(header));
+            if let Some(store) = store.as_ref().filter(|_| is_send || (is_end && !leaves_decisions)) {
                 let state: &mut State = state.get_or_insert_with(|| store.state());
                 let arrival = Arrival { header, text, body, peer, now };
                 if outcome.replies.capacity() == 0 {
                     outcome.replies.reserve(REPLY_SIZE + data.len().min(BUFFER_KEPT));
                 }
                 let (config, fixed) = (&store.config, &store.fixed);
-                let stored = match send::is_send(header) {
+                let stored = match is_send {
                     true => send::store(state, config, fixed, scratch, &arrival, &mut outcome.replies),
                     false => transactions::end(state, config, &arrival, &mut outcome.replies),
                 };
@@ -230,6 +233,7 @@ impl Lane {
                     continue;
                 }
             }
+            leaves_decisions |= is_end;
             pending.push(Pending { header: mem::take(header), text, body });
         }
     }

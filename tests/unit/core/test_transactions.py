@@ -196,6 +196,20 @@ def test_an_end_that_isnt_right_is_for_python(tmp_path: Path, changes: dict[str,
     assert opened.end(0, COMMIT, oneway=oneway)
 
 
+def test_no_decision_goes_before_one_that_is_left_to_python(tmp_path: Path) -> None:
+    """Of two the first counts. Sends and decisions of later chunks aren't held up."""
+    opened = Opened(tmp_path)
+    opened.prepare()
+    position = opened.store.max_position
+    fields = {"producerGroup": "g", "tranStateTableOffset": "0", "commitLogOffset": "0", "msgId": "x"}
+    decisions = [COMMIT + 256, ROLLBACK, COMMIT]
+    frames = [encode_frame(0, 37, 1, 2, None, fields | {"commitOrRollback": str(each)}, b"") for each in decisions]
+    _, end, commands, _, _ = opened.lane.feed(b"".join(frames), NOW)
+    assert [command[7]["commitOrRollback"] for command in commands] == [str(each) for each in decisions]
+    assert (end, opened.store.max_position) == (0, position)
+    assert opened.end(0, COMMIT)
+
+
 def test_what_python_decides_is_left_to_it(tmp_path: Path) -> None:
     """And whatever the store doesn't take; what is left is pending as before."""
     opened = Opened(tmp_path)
