@@ -51,7 +51,8 @@ class FinishedHalves:
             result = self._store.get(topics.TRANSACTION_OP, 0, offset, READ_COUNT, READ_BYTES, None)
             for found in codec.decode_records(b"".join(result.buffers)):
                 said = finished_in(found)
-                self._table.note_told(found[4], max(said, default=0))
+                # Whatever a damaged record says of itself.
+                self._table.note_told(max(found[4], offset), max(said, default=0))
                 done.update(each for each in said if each >= half_begin)
             if result.next_offset <= offset:
                 break

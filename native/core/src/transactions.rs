@@ -25,8 +25,8 @@ use crate::{
 const END_TRANSACTION: i32 = 37;
 
 /// How a transaction ended; Python has one more number.
-pub const COMMITTED: u8 = 0;
-pub const ROLLED_BACK: u8 = 1;
+const COMMITTED: u8 = 0;
+const ROLLED_BACK: u8 = 1;
 
 /// Pending transactions looked at by a call of `due`.
 const LOOKED_AT_MAX: usize = 4096;
