@@ -21,6 +21,7 @@ public final class LightQueues {
         send(options, topic);
         DefaultMQPullConsumer consumer = new DefaultMQPullConsumer(options.text("group"));
         consumer.setNamesrvAddr(options.text("namesrv"));
+        consumer.setMqClientApiTimeout(20_000);
         consumer.setRegisterTopics(Collections.singleton(topic));
         consumer.start();
         // Only of a topic with a route does the client know where the broker is.
@@ -51,6 +52,7 @@ public final class LightQueues {
     private static void send(Options options, String topic) throws Exception {
         DefaultMQProducer producer = new DefaultMQProducer("producers");
         producer.setNamesrvAddr(options.text("namesrv"));
+        producer.setMqClientApiTimeout(20_000);
         producer.setSendMsgTimeout(20_000);
         producer.start();
         int number = 0;

@@ -29,22 +29,28 @@ public final class Pops {
     private final String broker;
     private final String address;
 
-    private Pops(MQClientInstance instance, Options options) {
+    private Pops(MQClientInstance instance, Options options) throws InterruptedException {
         client = instance.getMQClientAPIImpl();
         this.options = options;
         broker = options.text("broker");
-        address = instance.findBrokerAddressInPublish(broker);
+        String route = options.text("route", options.text("topic"));
+        String found = null;
+        while (found == null) { // without one the client would ask the name server
+            instance.updateTopicRouteInfoFromNameServer(route);
+            found = instance.findBrokerAddressInPublish(broker);
+            Thread.sleep(found == null ? 200 : 0);
+        }
+        address = found;
     }
 
     public static void main(String[] args) throws Exception {
         Options options = new Options(args);
-        String route = options.text("route", options.text("topic"));
         DefaultMQPullConsumer consumer = new DefaultMQPullConsumer(options.text("group"));
         consumer.setNamesrvAddr(options.text("namesrv"));
-        consumer.setRegisterTopics(Collections.singleton(route));
+        consumer.setMqClientApiTimeout(20_000);
+        consumer.setRegisterTopics(Collections.singleton(options.text("topic")));
         consumer.start();
         MQClientInstance instance = consumer.getDefaultMQPullConsumerImpl().getRebalanceImpl().getmQClientFactory();
-        instance.updateTopicRouteInfoFromNameServer(route);
         Pops pops = new Pops(instance, options);
         for (String handle : options.text("handles", "").split(";")) {
             if (!handle.isEmpty()) {
