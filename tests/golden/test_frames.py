@@ -33,6 +33,7 @@ UNRECORDED = {
     RequestCode.BROKER_HEARTBEAT,
     RequestCode.RECALL_MESSAGE,  # sent by a client in tests/interop/test_timers.py
     RequestCode.SEND_REPLY_MESSAGE,  # sent by a client in tests/interop/test_other_clients.py
+    RequestCode.PEEK_MESSAGE,  # Apache has no client that sends it
     RequestCode.NOTIFICATION,
     RequestCode.POLLING_INFO,
     RequestCode.BATCH_ACK_MESSAGE,
