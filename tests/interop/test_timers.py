@@ -101,8 +101,11 @@ def test_pending_messages_move_to_our_broker_and_back(tmp_path: Path, names: str
     with timing.ours():
         wait_for_route(names, "moving")
         second = timing.later("second", "d:TIMER_DELAY_SEC:4,e:TIMER_DELAY_SEC:20,f:TIMER_DELAY_SEC:20", "f")
-        due = {key: (first | second)[key] for key in "ad"}
-        judge(timing.consume("ours", set(due)), due)
+        received = timing.consume("ours", {"a", "d"})
+        # On a slow machine the others may have come due as well.
+        came = {event["keys"]: (first | second)[event["keys"]] for event in received}
+        assert {"a", "d"} <= came.keys() <= set("acdex")
+        judge(received, came)
     with timing.apaches(killed=True):
         wait_for_route(names, "moving")
         everything = {key: (first | second)[key] for key in "acdex"}

@@ -75,6 +75,8 @@ public final class PushConsumer {
         consumer.start();
         Lines.print("started");
         program.await(consumer, options.number("timeoutMs", Integer.MAX_VALUE));
+        consumer.getDefaultMQPushConsumerImpl().persistConsumerOffset();
+        TimeUnit.MILLISECONDS.sleep(300); // shutdown does the same, and drops what the event loop has not written yet
         consumer.shutdown();
         Lines.print("done", "different", program.seen.size());
         stopped.countDown();
