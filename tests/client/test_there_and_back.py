@@ -1,0 +1,19 @@
+"""What every producer and consumer does."""
+
+import asyncio
+from collections.abc import Callable
+
+from rockmq.client import Client, Message
+from tests.client.conftest import NewTopic
+
+
+async def test_what_is_sent_is_consumed(mq: Client, new_topic: NewTopic, unique: Callable[[str], str]) -> None:
+    topic = (await new_topic())[0].topic
+    async with mq.producer(unique("pg")) as producer:
+        receipts = await asyncio.gather(*(producer.send(Message(topic, b"%d" % number)) for number in range(100)))
+    found = {}
+    async with mq.consumer(unique("cg"), [topic], from_where="first") as consumer:
+        while len(found) < len(receipts):
+            async with (await anext(consumer)).process() as message:
+                found[message.msg_id] = message.queue
+    assert found == {receipt.msg_id: receipt.queue for receipt in receipts}
