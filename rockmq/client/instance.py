@@ -2,28 +2,34 @@
 
 A broker knows a client by its heartbeats. They go to every broker of the routes in use (slaves only when something is
 consumed) every 30 s, when a producer or consumer starts or its queues change, and as the first request of every new
-connection, so that a broker that was away knows its consumers again before they pull.
+connection, so that a broker that was away knows its consumers again before they pull. A broker whose connection was lost
+is called every 3 s, as it may have something to ask or tell us; one that stands in no route any more is left.
 """
 
 import asyncio
 import logging
 import os
+import ssl
 import time
+import weakref
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Literal, Protocol
 
 from rockmq.base import address
 from rockmq.base.clock import Clock
 from rockmq.base.errors import ClientClosed, ClientError, RemotingError, RequestTimeout, ResponseError, RockMQError
 from rockmq.base.tasks import Tasks
+from rockmq.client.acl import Key, stamp
 from rockmq.client.channel import Channel
+from rockmq.client.heartbeat import Beat, Understood
 from rockmq.client.in_flight import InFlight
 from rockmq.client.namesrv import NameServers
 from rockmq.client.requests import Requests
 from rockmq.client.routes import Routes
+from rockmq.client.states import State, StateChange
 from rockmq.protocol import codec, json, properties
-from rockmq.protocol.bodies.client import ConsumerData, DirectResult, HeartbeatData, ProducerData
+from rockmq.protocol.bodies.client import ConsumerData, DirectResult
 from rockmq.protocol.bodies.common import MessageQueue
 from rockmq.protocol.codec import Command, Serializer
 from rockmq.protocol.codes import RequestCode, ResponseCode
@@ -40,7 +46,11 @@ from rockmq.remoting.dispatch import Refusal
 log = logging.getLogger(__name__)
 
 HEARTBEAT_SECONDS = 30.0
+RECONNECT_SECONDS = 3.0
 API_TIMEOUT = 3.0
+
+_instances: "weakref.WeakSet[Instance]" = weakref.WeakSet()
+"""All of this process, to find two of one client id, and those that a fork has copied."""
 
 
 class Member(Protocol):
@@ -68,7 +78,10 @@ class Member(Protocol):
 
 
 class Instance:
-    """The runtime of one client, from `start` to `close`."""
+    """The runtime of one client, from `start` to `close`.
+
+    Brokers know it by its client id, `ip@instance`, with `@unit` behind it if there is one (ClientConfig.buildMQClientId).
+    """
 
     def __init__(
         self,
@@ -77,12 +90,20 @@ class Instance:
         *,
         serializer: Serializer,
         in_flight: InFlight,
+        instance_name: str | None = None,
+        client_ip: str | None = None,
+        unit_name: str | None = None,
+        tls: ssl.SSLContext | None = None,
+        auth: Key | None = None,
+        fields: dict[str, str] | None = None,
     ) -> None:
         self.clock = clock
         self.in_flight = in_flight
         self.serializer = serializer
-        self.ip = address.local_ip()
-        self.client_id = f"{self.ip}@{os.getpid()}#{time.monotonic_ns()}"
+        self.ip = client_ip or address.local_ip()
+        self.client_id = f"{self.ip}@{instance_name or f'{os.getpid()}#{time.monotonic_ns()}'}"
+        if unit_name:
+            self.client_id += f"@{unit_name}"
         self.unique_ids = UniqueIds(address.to_bytes(self.ip, 0)[:-4])
         self.tasks = Tasks()
         self.requests = Requests(clock)
@@ -96,6 +117,8 @@ class Instance:
                 RequestCode.CHECK_TRANSACTION_STATE: self._check_transaction,
             },
             clock,
+            tls=tls,
+            outgoing=stamp(fields or {}, auth),
         )
         self.remoting.on_connect.append(self._connected)
         self.names = NameServers(name_servers, self.remoting)
@@ -106,21 +129,36 @@ class Instance:
         """By producer group, who answers a broker that asks what came of a transaction."""
         self._channels: dict[str, Channel] = {}
         self._connecting: dict[str, asyncio.Task[Channel]] = {}
+        self._understood = Understood()
         self._lost: set[str] = set()
         self._silent: set[str] = set()
         self._heartbeat_soon: asyncio.Event
+        self.on_state: list[Callable[[StateChange], object]] = []
+        self.running = False
         self.closed = False
+        self.forked = False
 
     def start(self) -> None:
+        """Raises ClientError when another client of this process has the same id."""
+        if any(other.running and other.client_id == self.client_id for other in _instances):
+            raise ClientError(
+                f"this process has a client {self.client_id} already, and brokers couldn't tell the two apart: use that one,"
+                " which makes any number of producers and consumers, or give an instance_name of its own"
+            )
+        _instances.add(self)
+        self.running = True
         self._heartbeat_soon = asyncio.Event()
+        self.names.start(self.tasks)
         self.routes.start()
         self.tasks.start(self._keep_beating(), "heartbeats")
+        self.tasks.every(RECONNECT_SECONDS, self._reconnect, "reconnecting")
 
     async def close(self) -> None:
         """Give up everything; producers and consumers must be closed before."""
         if self.closed:
             return
         self.closed = True
+        self.running = False
         self.routes.close()
         await self.tasks.close()
         for connecting in list(self._connecting.values()):
@@ -130,12 +168,19 @@ class Instance:
         await self.remoting.close()
 
     def check_open(self) -> None:
+        """Raises ClientClosed."""
+        if self.forked:
+            raise ClientClosed(
+                "this client belongs to the process that made it: after a fork, make one of your own in the child"
+            )
         if self.closed:
             raise ClientClosed("this client is closed")
 
     # Requests
 
     def request(self, code: int, header: Header | None = None, body: bytes = b"") -> Command:
+        if self.forked:
+            self.check_open()
         return codec.request(code, header, body, serializer=self.serializer)
 
     async def ask(self, to: str, code: int, header: Header, body: bytes = b"", timeout: float = API_TIMEOUT) -> Command:
@@ -169,24 +214,61 @@ class Instance:
     def _connected(self, to: str, connection: Connection) -> None:
         self._channels[to] = channel = Channel(connection)
         connection.on_close.append(lambda lost: self._connection_lost(to, lost))
-        if not self.routes.is_broker(to):
-            return
-        if self._producers or self._consumers:
-            beat = channel.start(self._heartbeat())
-            channel.flush()  # before any request of those who waited for the connection
-            beat.add_done_callback(lambda answer: self._beaten(to, answer))
-        if to in self._lost:
-            self._lost.discard(to)
-            for consumer in self._consumers.values():
-                consumer.reconnected()
+        again = to in self._lost
+        self._lost.discard(to)
+        if self.routes.is_broker(to):
+            if self._producers or self._consumers:
+                beat = self._new_beat()
+                told = channel.start(self.request(RequestCode.HEART_BEAT, HeartBeat(), beat.full))
+                channel.flush()  # before any request of those who waited for the connection
+                told.add_done_callback(lambda answer: self._beaten(to, beat, answer))
+            if again:
+                for consumer in self._consumers.values():
+                    consumer.reconnected()
+        self._tell(to, State.RECONNECTED if again else State.CONNECTED)
 
     def _connection_lost(self, to: str, connection: Connection) -> None:
         channel = self._channels.get(to)
-        if channel is not None and channel.connection is connection:
-            del self._channels[to]
-        if not self.closed and self.routes.is_broker(to):
+        if channel is None or channel.connection is not connection:
+            return  # it was retired, and another one is in its place
+        del self._channels[to]
+        self._understood.forget(to)
+        if self.closed:
+            return
+        if self.routes.is_broker(to):
             log.warning("the connection to broker %s is lost", to)
             self._lost.add(to)
+        elif to in self.names.addresses:
+            self._lost.add(to)
+        self._tell(to, State.DISCONNECTED)
+
+    def _tell(self, to: str, state: State) -> None:
+        role: Literal["broker", "name server"] = "name server" if to in self.names.addresses else "broker"
+        for callback in self.on_state:
+            try:
+                callback(StateChange(role, to, state))
+            except Exception:  # the user's code
+                log.exception("a callback for state changes failed")
+
+    async def _reconnect(self) -> None:
+        """Call brokers whose connection was lost; whoever connects tells them who we are."""
+        if self._producers or self._consumers:
+            await asyncio.gather(*map(self._call, self._lost & self.routes.addresses(slaves=bool(self._consumers))))
+
+    async def _call(self, to: str) -> None:
+        try:
+            await self.remoting.connect(to)
+        except RemotingError as error:
+            self._unbeaten(to, error)
+
+    def _leave_strangers(self) -> None:
+        """Close connections to servers that stand in no route any more, when they have answered."""
+        for to in self.remoting.connected:
+            if not self.routes.is_broker(to) and to not in self.names.addresses:
+                self.remoting.retire(to)
+        known = self.routes.addresses(slaves=True).union(self.names.addresses)
+        self._lost &= known
+        self._silent &= known
 
     # Producers and consumers
 
@@ -227,39 +309,40 @@ class Instance:
 
     async def _keep_beating(self) -> None:
         while True:
+            regular = False
             try:
                 async with asyncio.timeout(HEARTBEAT_SECONDS):
                     await self._heartbeat_soon.wait()
             except TimeoutError:
-                pass
+                regular = True
             self._heartbeat_soon.clear()
-            await self.heartbeat()
+            self._leave_strangers()
+            await self.heartbeat(regular=regular)
 
-    async def heartbeat(self) -> None:
-        """Tell all brokers of the routes in use who we are, and wait for their answers."""
+    async def heartbeat(self, *, regular: bool = False) -> None:
+        """Tell all brokers of the routes in use who we are, and wait for their answers. A `regular` one, without an event
+        behind it, is short for those who know the rest."""
         if self._producers or self._consumers:
+            beat = self._new_beat()
             brokers = self.routes.addresses(slaves=bool(self._consumers))
-            await asyncio.gather(*map(self._beat, brokers))
+            await asyncio.gather(*(self._beat(to, beat, regular) for to in brokers))
 
-    async def _beat(self, to: str) -> None:
+    def _new_beat(self) -> Beat:
+        return Beat(self.client_id, self._producers, [consumer.heartbeat_data() for consumer in self._consumers.values()])
+
+    async def _beat(self, to: str, beat: Beat, regular: bool) -> None:
+        body = self._understood.body(to, beat) if regular else beat.full
         try:
-            await self.remoting.ask(to, self._heartbeat(), API_TIMEOUT)
+            answer = await self.ask(to, RequestCode.HEART_BEAT, HeartBeat(), body, API_TIMEOUT)
         except RockMQError as error:
             if isinstance(error, RequestTimeout):
                 self.remoting.disconnect(to)  # perhaps the other end is gone without a word
             self._unbeaten(to, error)
         else:
+            self._understood.answered(to, beat, answer)
             self._silent.discard(to)
 
-    def _heartbeat(self) -> Command:
-        data = HeartbeatData(
-            client_id=self.client_id,
-            producer_data_set=[ProducerData(group_name=group) for group in self._producers],
-            consumer_data_set=[consumer.heartbeat_data() for consumer in self._consumers.values()],
-        )
-        return self.request(RequestCode.HEART_BEAT, HeartBeat(), json.encode(data))
-
-    def _beaten(self, to: str, answer: "asyncio.Future[Command]") -> None:
+    def _beaten(self, to: str, beat: Beat, answer: "asyncio.Future[Command]") -> None:
         if answer.cancelled():
             return
         error = answer.exception()
@@ -267,6 +350,9 @@ class Instance:
             error = ResponseError(answer.result().code, answer.result().remark, to)
         if error is not None:
             self._unbeaten(to, error)
+        else:
+            self._understood.answered(to, beat, answer.result())
+            self._silent.discard(to)
 
     def _unbeaten(self, to: str, error: BaseException) -> None:
         if to not in self._silent:
@@ -317,3 +403,13 @@ class Instance:
                 )
             else:
                 check(header, message, connection)
+
+
+def _after_fork() -> None:
+    for instance in _instances:
+        instance.forked = True
+        instance.running = False
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
