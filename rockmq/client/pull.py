@@ -206,7 +206,8 @@ class PullLoop:
     def _take(self, result: PullResult) -> None:
         process_queue = self._process_queue
         # An answer may begin before what was asked for when the broker keeps several messages in one record.
-        found = [each for each in result.messages if each.queue_offset >= process_queue.next_offset]
+        stored = decode_stored(result.data, result.broker_name, keep_faulty=True)
+        found = [each for each in stored if each.queue_offset >= process_queue.next_offset]
         for before, after in itertools.pairwise(found):
             if after.queue_offset <= before.queue_offset:
                 raise ProtocolError(f"offset {after.queue_offset} stands behind offset {before.queue_offset}")
