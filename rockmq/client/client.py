@@ -15,7 +15,7 @@ from rockmq.client.admin import Admin
 from rockmq.client.consumer import Consumer
 from rockmq.client.in_flight import InFlight
 from rockmq.client.instance import Instance
-from rockmq.client.namespaces import request_fields
+from rockmq.client.namespaces import Prefix, request_fields
 from rockmq.client.namesrv import parse
 from rockmq.client.offsets import FromWhere
 from rockmq.client.producer import Producer
@@ -42,7 +42,8 @@ class Client(Admin):
     `tls=True` encrypts all connections and checks servers' certificates and names against the system's authorities; an
     `ssl.SSLContext` says otherwise, and has this client's own certificate if servers ask for one. As routes name brokers by
     IP address, their certificates have to be for that, or the context has `check_hostname=False`. `auth` signs every
-    request. `namespace` is told to servers with every request (Apache's namespaceV2).
+    request. `namespace` is told to servers with every request (Apache's namespaceV2); `namespace_v1` is the older kind,
+    which stands before the names of topics and groups at the servers (`tenant%orders`), and here nowhere.
 
     Brokers know a client as `ip@instance[@unit]`. Without an `instance_name` each client has one of its own; with one, for
     what must outlive the process, there may be one such client in a process at a time.
@@ -59,6 +60,7 @@ class Client(Admin):
         tls: bool | ssl.SSLContext = False,
         auth: Key | None = None,
         namespace: str | None = None,
+        namespace_v1: str | None = None,
         instance_name: str | None = None,
         client_ip: str | None = None,
         unit_name: str | None = None,
@@ -79,6 +81,7 @@ class Client(Admin):
                 tls=ssl.create_default_context() if tls is True else tls or None,
                 auth=auth,
                 fields=request_fields(namespace),
+                prefix=Prefix(namespace_v1) if namespace_v1 else None,
             )
         )
         self._started = False

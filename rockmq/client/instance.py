@@ -24,6 +24,7 @@ from rockmq.client.acl import Key, stamp
 from rockmq.client.channel import Channel
 from rockmq.client.heartbeat import Beat, Understood
 from rockmq.client.in_flight import InFlight
+from rockmq.client.namespaces import Prefix
 from rockmq.client.namesrv import NameServers
 from rockmq.client.requests import Requests
 from rockmq.client.routes import Routes
@@ -41,7 +42,7 @@ from rockmq.protocol.ids import UniqueIds
 from rockmq.protocol.message import StoredMessage, decode_stored
 from rockmq.remoting.client import CONNECT_TIMEOUT, RemotingClient
 from rockmq.remoting.connection import Connection
-from rockmq.remoting.dispatch import Refusal
+from rockmq.remoting.dispatch import Handler, Refusal
 
 log = logging.getLogger(__name__)
 
@@ -96,6 +97,7 @@ class Instance:
         tls: ssl.SSLContext | None = None,
         auth: Key | None = None,
         fields: dict[str, str] | None = None,
+        prefix: Prefix | None = None,
     ) -> None:
         self.clock = clock
         self.in_flight = in_flight
@@ -107,19 +109,20 @@ class Instance:
         self.unique_ids = UniqueIds(address.to_bytes(self.ip, 0)[:-4])
         self.tasks = Tasks()
         self.requests = Requests(clock)
-        self.remoting = RemotingClient(
-            {
-                RequestCode.NOTIFY_CONSUMER_IDS_CHANGED: self._members_changed,
-                RequestCode.GET_CONSUMER_RUNNING_INFO: self._running_info,
-                RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT: self._status,
-                RequestCode.CONSUME_MESSAGE_DIRECTLY: self._consume_directly,
-                RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT: self.requests.received,
-                RequestCode.CHECK_TRANSACTION_STATE: self._check_transaction,
-            },
-            clock,
-            tls=tls,
-            outgoing=stamp(fields or {}, auth),
-        )
+        self.prefix = prefix
+        handlers: dict[int, Handler] = {
+            RequestCode.NOTIFY_CONSUMER_IDS_CHANGED: self._members_changed,
+            RequestCode.GET_CONSUMER_RUNNING_INFO: self._running_info,
+            RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT: self._status,
+            RequestCode.CONSUME_MESSAGE_DIRECTLY: self._consume_directly,
+            RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT: self.requests.received,
+            RequestCode.CHECK_TRANSACTION_STATE: self._check_transaction,
+        }
+        outgoing = stamp(fields or {}, auth)
+        if prefix is not None:
+            handlers = {code: prefix.handler(handler) for code, handler in handlers.items()}
+            outgoing = prefix.outgoing_then(outgoing)
+        self.remoting = RemotingClient(handlers, clock, tls=tls, outgoing=outgoing)
         self.remoting.on_connect.append(self._connected)
         self.names = NameServers(name_servers, self.remoting)
         self.routes = Routes(self.names, self.tasks, self.request, self._route_changed)
@@ -185,7 +188,13 @@ class Instance:
 
     async def ask(self, to: str, code: int, header: Header, body: bytes = b"", timeout: float = API_TIMEOUT) -> Command:
         """The answer of the server at `to`. Raises ResponseError for its refusal, RemotingError."""
-        return await self.remoting.ask(to, self.request(code, header, body), timeout)
+        answer = await self.remoting.ask(to, self.request(code, header, body), timeout)
+        return answer if self.prefix is None else self.prefix.answer(code, answer)
+
+    def stored(self, data: bytes, broker_name: str, *, keep_faulty: bool = False) -> list[StoredMessage]:
+        """The messages in a broker's answer, or in its request, as `decode_stored`."""
+        messages = decode_stored(data, broker_name, keep_faulty=keep_faulty)
+        return messages if self.prefix is None else self.prefix.stored(messages)
 
     # Connections
 
@@ -381,7 +390,7 @@ class Instance:
 
     async def _consume_directly(self, header: ConsumeDirectly, request: Command, connection: Connection) -> Command:
         consumer = self._consumer(header.consumer_group)
-        (message,) = decode_stored(request.body, header.broker_name or "")
+        (message,) = self.stored(request.body, header.broker_name or "")
         started = self.clock.monotonic()
         result = await consumer.consume_directly(message)
         spent = round((self.clock.monotonic() - started) * 1000)
@@ -394,7 +403,7 @@ class Instance:
         return consumer
 
     def _check_transaction(self, header: CheckTransactionState, request: Command, connection: Connection) -> None:
-        for message in decode_stored(request.body, header.bname or ""):
+        for message in self.stored(request.body, header.bname or ""):
             group = message.properties.get(properties.PGROUP, "")
             check = self.transaction_checks.get(group)
             if check is None:
