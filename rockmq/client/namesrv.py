@@ -8,6 +8,7 @@ import random
 import re
 import urllib.request
 from collections.abc import Sequence
+from urllib.error import HTTPError
 from urllib.parse import urlsplit
 
 from rockmq.base import address
@@ -150,8 +151,12 @@ class NameServers:
 def _first_line(url: str) -> str:
     # As Java's, this asks the server itself whatever proxy the environment names.
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    with opener.open(url, timeout=LOOKUP_TIMEOUT) as page:
-        text: str = page.read(LOOKUP_BYTES_MAX).decode()
+    try:
+        with opener.open(url, timeout=LOOKUP_TIMEOUT) as page:
+            text: str = page.read(LOOKUP_BYTES_MAX).decode()
+    except HTTPError as error:
+        error.close()
+        raise
     line = text.strip().partition("\n")[0].strip()
     if not line:
         raise ValueError("the page is empty")

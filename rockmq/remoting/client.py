@@ -9,6 +9,7 @@ from functools import partial
 from rockmq.base import address
 from rockmq.base.clock import Clock, SystemClock
 from rockmq.base.errors import ConnectError, ResponseError
+from rockmq.base.tasks import shared
 from rockmq.protocol.codec import Command
 from rockmq.protocol.codes import ResponseCode
 from rockmq.remoting.connection import Connection
@@ -87,15 +88,16 @@ class RemotingClient:
         found = self._connections.get(to)
         if found is not None and found.usable:
             return found
+        closed = ConnectError(f"can't connect to {to}: this client is closed")
         if self._closed:
-            raise ConnectError(f"can't connect to {to}: this client is closed")
+            raise closed
         attempt = self._connecting.get(to)
         if attempt is None:
             attempt = self._connecting[to] = asyncio.create_task(self._open(to), name=f"connect to {to}")
             attempt.add_done_callback(partial(self._connect_ended, to))
         try:
             async with asyncio.timeout(timeout):
-                return await asyncio.shield(attempt)
+                return await shared(attempt, closed)
         except TimeoutError:
             raise ConnectError(f"can't connect to {to} within {timeout:.2g} s") from None
         except ConnectError as error:

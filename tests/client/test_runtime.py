@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from rockmq.base.errors import RemotingError
+from rockmq.base.errors import RemotingError, RouteNotFound
 from rockmq.client import Client, Decision, Message, SendReceipt, State, StateChange, StoredMessage
 from rockmq.client.heartbeat import Beat
 from tests.client.conftest import NewTopic
@@ -44,6 +44,12 @@ async def test_members_that_send_short_heartbeats_stay_members(
         await producer.send(Message(topic, b"x", tag="paid"))
         async with (await anext(consumer)).process() as message:
             assert message.body == b"x"
+
+
+async def test_the_brokers_port_in_place_of_the_name_servers(peer: cluster.Cluster) -> None:
+    async with Client(peer.broker) as mq:
+        with pytest.raises(RouteNotFound, match=rf"{peer.broker} knows no routes, so it is no name server"):
+            await mq.queues("orders")
 
 
 async def test_a_loop_that_stood_still_takes_the_answers_that_came(mq: Client, new_topic: NewTopic) -> None:

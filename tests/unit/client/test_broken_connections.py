@@ -64,6 +64,7 @@ async def test_answers_that_change_places(producer: Producer, proxy: Proxy, brok
     proxy.on_reply = swap
     sent = [Message("T", b"%d" % number) for number in range(2)]
     receipts = await asyncio.gather(*map(producer.send, sent))
+    proxy.on_reply = None
     for message, receipt in zip(sent, receipts, strict=True):
         assert broker.stored["T", receipt.queue.queue_id][receipt.queue_offset] == message.body
 

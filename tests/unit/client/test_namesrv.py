@@ -1,6 +1,5 @@
 """Name servers: their addresses, which one is asked, and what is said when none answers."""
 
-import asyncio
 import re
 import socket
 from collections.abc import AsyncIterator, Iterator
@@ -10,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from rockmq import embedded
 from rockmq.base.errors import ConfigError, ConnectError, RouteNotFound
 from rockmq.client import Client, Message
 from rockmq.client.namesrv import is_url, parse
@@ -140,22 +140,15 @@ async def test_every_ip_of_a_host_name_is_tried_and_asked_for_anew(
             await mq.queues("T")
 
 
-async def test_ipv6(broker: FakeBroker, names: FakeNames) -> None:
-    server = await asyncio.start_server(lambda *_: None, "::1", 0)
-    port = server.sockets[0].getsockname()[1]
-    server.close()
-    await server.wait_closed()
-
-    async def forward(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        there, back = await asyncio.open_connection("127.0.0.1", names.port)
-        back.write(await reader.read(1 << 16))
-        writer.write(await there.read(1 << 16))
-        await writer.drain()
-        back.close()
-        writer.close()
-
-    async with await asyncio.start_server(forward, "::1", port), Client(f"mq://[::1]:{port}") as mq:
-        assert await mq.queues("T")
+async def test_ipv6() -> None:
+    async with embedded.serve(flush="ASYNC_FLUSH", host="::1") as served:
+        assert served.namesrv.startswith("[::1]:")
+        async with Client(served.namesrv, client_ip="2001:db8::7") as mq, mq.producer("pg") as producer:
+            (queue,) = await mq.create_topic("T", 1)
+            receipt = await producer.send(Message("T", b"x"))
+            assert (len(receipt.msg_id), len(receipt.offset_id)) == (56, 56)
+            (message,) = (await mq.pull(queue, 0)).messages
+            assert (message.body, message.born_address[:6]) == (b"x", "[::1]:")
 
 
 # The list behind a URL

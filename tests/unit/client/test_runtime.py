@@ -12,11 +12,12 @@ from pathlib import Path
 import pytest
 
 import rockmq
-from rockmq.base.errors import ClientError
+from rockmq.base.errors import ClientClosed, ClientError
 from rockmq.client import Client, Message, State, StateChange
 from rockmq.protocol import codec
 from rockmq.protocol.bodies.route import BrokerData
 from rockmq.protocol.codes import RequestCode, ResponseCode
+from tests.support.proxy import Proxy
 from tests.unit.client.fakes import FakeBroker, FakeNames, refusal
 
 
@@ -259,6 +260,18 @@ async def test_brokers_at_a_new_address_are_found(names: FakeNames, broker: Fake
         names.routes["T"].broker_datas = [BrokerData(broker_name="a", cluster="c", broker_addrs={"0": broker.address})]
         await producer.send(Message("T", b"y"), timeout=20)
     assert sorted(broker.bodies()) == [b"x", b"y"]
+
+
+async def test_calls_that_the_end_finds_waiting(names: FakeNames, broker: FakeBroker) -> None:
+    async with Proxy(names.address) as proxy:
+        proxy.passing.clear()
+        mq = Client(proxy.address)
+        await mq.start()
+        waiting = asyncio.create_task(mq.queues("T"))
+        await until(lambda: proxy.accepted)
+        await mq.close()
+        with pytest.raises(ClientClosed, match="this client is closed"):
+            await waiting
 
 
 # Many
