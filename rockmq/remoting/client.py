@@ -43,6 +43,7 @@ class RemotingClient:
         self._make = partial(Connection, self._dispatch, clock or SystemClock(), outgoing=outgoing)
         self._tls = tls
         self._connections: dict[str, Connection] = {}
+        self._retired: set[Connection] = set()
         self._connecting: dict[str, asyncio.Task[Connection]] = {}
         self._closed = False
         self.on_connect: list[Callable[[str, Connection], None]] = []
@@ -139,9 +140,10 @@ class RemotingClient:
     def _reason(self, error: OSError) -> str:
         if isinstance(error, ssl.SSLCertVerificationError):
             return f"its certificate isn't accepted: {error.verify_message}"
-        if self._tls is not None and not isinstance(error, ConnectionRefusedError):
-            detail = error.reason if isinstance(error, ssl.SSLError) else error.strerror or str(error)
-            return f"the TLS handshake failed ({detail or 'the server closed the connection'}): does it speak TLS?"
+        if isinstance(error, ssl.SSLError):
+            return f"the TLS handshake failed ({error.reason}): does it speak TLS?"
+        if self._tls is not None and isinstance(error, ConnectionResetError | ConnectionAbortedError):
+            return "the server ended the TLS handshake: does it speak TLS?"
         return error.strerror or str(error)
 
     def _opened(self, to: str, connection: Connection) -> Connection:
@@ -171,6 +173,8 @@ class RemotingClient:
         found = self._connections.get(to)
         if found is not None and (connection is None or found is connection):
             del self._connections[to]
+            self._retired.add(found)
+            found.on_close.append(self._retired.discard)
             found.retire()
 
     @staticmethod
@@ -185,7 +189,7 @@ class RemotingClient:
         for attempt in attempts:
             attempt.cancel()
         await asyncio.gather(*attempts, return_exceptions=True)
-        leaving = [connection for connection in self._connections.values() if not connection.lost]
+        leaving = [connection for connection in (*self._connections.values(), *self._retired) if not connection.lost]
         self._connections.clear()
         for connection in leaving:
             connection.close()

@@ -290,4 +290,4 @@ class Connection(asyncio.Protocol):
         await asyncio.wait([gone], timeout=timeout)
         if not self.lost:
             self.transport.abort()
-            await asyncio.sleep(0)
+            await asyncio.wait([gone], timeout=timeout)

@@ -99,7 +99,7 @@ async def test_there_and_back(secured: Secured, unique: Callable[[str], str]) ->
             await producer.send_batch([Message(queue.topic, b"two"), Message(queue.topic, b"three")])
             await producer.send_oneway(Message(queue.topic, b"four"))
         async with mq.consumer(unique("cg"), [queue.topic], from_where="first") as consumer:
-            bodies = set()
+            bodies: set[bytes] = set()
             while len(bodies) < 4:
                 async with (await anext(consumer)).process() as message:
                     bodies.add(message.body)

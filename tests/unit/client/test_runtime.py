@@ -303,7 +303,7 @@ async def test_clients_leave_nothing_behind(names: FakeNames, broker: FakeBroker
         for fake in (names, broker):
             fake.asked.clear()
         for kept in (broker.headers, broker.pulls, broker.beats, broker.stored):
-            kept.clear()  # type: ignore[attr-defined]
+            kept.clear()
         await until(lambda: not broker.connections)
         await until(lambda: not names.connections)
         gc.collect()

@@ -85,7 +85,7 @@ async def test_host_names_are_the_names_to_check(names: FakeNames, broker: FakeB
 
 async def test_a_server_without_tls(names: FakeNames, broker: FakeBroker) -> None:
     async with Client(names.address, tls=trusting()) as mq:
-        with pytest.raises(ConnectError, match=r"the TLS handshake failed \(.*does it speak TLS"):
+        with pytest.raises(ConnectError, match=r"TLS handshake.*: does it speak TLS"):
             await mq.queues("T")
 
 

@@ -161,6 +161,20 @@ async def test_a_retired_connection_ends_with_its_last_answer(client: RemotingCl
                 await asyncio.sleep(0.01)
 
 
+async def test_the_end_closes_retired_connections_too(client: RemotingClient) -> None:
+    async def held(header: Header, command: Command, connection: Connection) -> Answer:
+        await asyncio.Event().wait()
+        return None
+
+    async with serving({CODE: held}) as (_, address):
+        waiting = asyncio.create_task(ask(client, address, b"x"))
+        await asyncio.sleep(0.02)
+        client.retire(address)
+        await client.close()
+        with pytest.raises(ConnectionLost):
+            await waiting
+
+
 async def test_one_attempt_to_connect_serves_all(client: RemotingClient) -> None:
     async with serving({CODE: echo}) as (server, address):
         first = asyncio.create_task(client.connect(address))
