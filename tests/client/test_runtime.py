@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import select
 import signal
 import time
 from collections.abc import AsyncIterator, Callable
@@ -59,7 +60,11 @@ async def test_a_loop_that_stood_still_takes_the_answers_that_came(mq: Client, n
         await producer.send(Message(queue.topic, b"first"))
         sending = producer.send_nowait(Message(queue.topic, b"x"), timeout=0.4)
         await asyncio.sleep(0)  # it is written at the end of the turn
-        time.sleep(1)  # noqa: ASYNC251 - it is the point
+        channel = mq._instance.channel(next(iter(mq._instance.routes.addresses(slaves=False))))
+        assert channel is not None
+        socket = channel.connection.transport.get_extra_info("socket")  # type: ignore[attr-defined]
+        time.sleep(0.5)  # noqa: ASYNC251 - it is the point
+        select.select([socket], [], [], 20)
         assert (await sending).queue_offset == 1
 
 

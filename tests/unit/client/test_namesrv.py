@@ -1,5 +1,6 @@
 """Name servers: their addresses, which one is asked, and what is said when none answers."""
 
+import contextlib
 import re
 import socket
 from collections.abc import AsyncIterator, Iterator
@@ -140,6 +141,14 @@ async def test_every_ip_of_a_host_name_is_tried_and_asked_for_anew(
             await mq.queues("T")
 
 
+def has_ipv6() -> bool:
+    with contextlib.suppress(OSError), socket.socket(socket.AF_INET6) as probe:
+        probe.bind(("::1", 0))
+        return True
+    return False
+
+
+@pytest.mark.skipif(not has_ipv6(), reason="this machine has no IPv6")
 async def test_ipv6() -> None:
     async with embedded.serve(flush="ASYNC_FLUSH", host="::1") as served:
         assert served.namesrv.startswith("[::1]:")

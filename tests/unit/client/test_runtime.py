@@ -73,7 +73,7 @@ async def test_a_client_of_another_process_is_refused_after_a_fork(tmp_path: Pat
                         await producer.send(Message("T", b"before"))
                         child = os.fork()
                         if child == 0:
-                            faulthandler.dump_traceback_later(10, exit=True)
+                            faulthandler.dump_traceback_later(60, exit=True)
                             calls = [
                                 lambda: producer.send_nowait(Message("T", b"x")),
                                 lambda: producer.send(Message("T", b"x")).send(None),
@@ -103,7 +103,7 @@ async def test_a_client_of_another_process_is_refused_after_a_fork(tmp_path: Pat
     command = [sys.executable, str(script)]
     environment = os.environ | {"PYTHONPATH": str(Path(rockmq.__file__).parent.parent)}
     ran = await asyncio.to_thread(
-        subprocess.run, command, capture_output=True, text=True, timeout=60, check=False, env=environment
+        subprocess.run, command, capture_output=True, text=True, timeout=120, check=False, env=environment
     )
     assert ran.stdout == "0 [b'after', b'before']\n", ran.stderr
 
