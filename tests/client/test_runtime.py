@@ -12,9 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from rockmq.base.errors import RemotingError, RouteNotFound
+from rockmq.base.errors import ProtocolError, RemotingError, RouteNotFound
 from rockmq.client import Client, Decision, Message, SendReceipt, State, StateChange, StoredMessage
 from rockmq.client.heartbeat import Beat
+from rockmq.protocol import properties
+from rockmq.protocol.codes import RequestCode
+from rockmq.protocol.compression import Compression
+from rockmq.protocol.headers.send import SendMessageV2
 from tests.client.conftest import NewTopic
 from tests.support import cluster, server
 from tests.support.process import free_broker_port, free_port
@@ -66,6 +70,34 @@ async def test_a_loop_that_stood_still_takes_the_answers_that_came(mq: Client, n
         time.sleep(0.5)  # noqa: ASYNC251 - it is the point
         select.select([socket], [], [], 20)
         assert (await sending).queue_offset == 1
+
+
+async def test_a_body_that_does_not_decompress(
+    mq: Client, peer: cluster.Cluster, new_topic: NewTopic, unique: Callable[[str], str]
+) -> None:
+    (queue,) = await new_topic(1)
+    header = SendMessageV2(
+        producer_group="pg",
+        topic=queue.topic,
+        default_topic="TBW102",
+        default_topic_queue_nums=4,
+        queue_id=queue.queue_id,
+        sys_flag=Compression.ZLIB.flags,
+        born_timestamp=0,
+        flag=0,
+        properties=properties.encode({properties.UNIQ_KEY: "ID"}).decode(),
+        reconsume_times=0,
+    )
+    await mq._instance.ask(peer.broker, RequestCode.SEND_MESSAGE_V2, header, b"no zlib")
+    async with mq.consumer(unique("cg"), [queue.topic], from_where="first") as consumer:
+        for times in range(2):
+            message = await anext(consumer)
+            assert (message.msg_id, message.reconsume_times) == ("ID", times)
+            with pytest.raises(ProtocolError, match=r"message ID .*: body can't be decompressed"):
+                _ = message.body
+            await message.nack(1)
+    with pytest.raises(ProtocolError, match=r"message ID \(offset 0 of queue 0"):
+        _ = (await mq.pull(queue, 0)).messages
 
 
 @dataclass
