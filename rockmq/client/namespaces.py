@@ -24,17 +24,15 @@ from rockmq.remoting.dispatch import Answer, Handler
 SEPARATOR = "%"
 ZONE = (("ROCKETMQ_ZONE", "__ZONE_NAME"), ("ROCKETMQ_ZONE_MODE", "__ZONE_MODE"))
 """Variables of the environment, and the fields they travel in."""
-_IN_BODIES = frozenset(
-    {
-        RequestCode.HEART_BEAT,
-        RequestCode.CHECK_CLIENT_CONFIG,
-        RequestCode.LOCK_BATCH_MQ,
-        RequestCode.UNLOCK_BATCH_MQ,
-        RequestCode.QUERY_ASSIGNMENT,
-    }
-)
-"""Requests whose names are in JSON bodies, of their answers too."""
-_BODY_KEYS = frozenset({"topic", "group", "groupName", "consumerGroup"})
+_IN_BODIES: dict[int, set[str]] = {
+    RequestCode.HEART_BEAT: {"groupName", "topic"},
+    RequestCode.CHECK_CLIENT_CONFIG: {"group", "topic"},
+    RequestCode.LOCK_BATCH_MQ: {"consumerGroup", "topic"},
+    RequestCode.UNLOCK_BATCH_MQ: {"consumerGroup", "topic"},
+    RequestCode.QUERY_ASSIGNMENT: {"consumerGroup", "topic"},
+    RequestCode.BATCH_ACK_MESSAGE: {"c", "t"},
+}
+"""Requests whose names are in JSON bodies, of their answers too, and the keys they stand under."""
 
 
 def request_fields(namespace: str | None) -> dict[str, str]:
@@ -81,8 +79,8 @@ class Prefix:
                 fields[key] = self.put(name)
                 if attribute == "producer_group":
                     self._in_properties(request, name, fields[key])
-        if request.code in _IN_BODIES and request.body:
-            request.body = _renamed(request.body, self.put)
+        if (keys := _IN_BODIES.get(request.code)) and request.body:
+            request.body = _renamed(request.body, keys, self.put)
 
     @staticmethod
     def _in_properties(request: Command, group: str, named: str) -> None:
@@ -96,8 +94,8 @@ class Prefix:
 
     def answer(self, code: int, answer: Command) -> Command:
         """An answer to a request of this code, its body's names without the namespace."""
-        if code in _IN_BODIES and answer.body:
-            answer.body = _renamed(answer.body, self.take)
+        if (keys := _IN_BODIES.get(code)) and answer.body:
+            answer.body = _renamed(answer.body, keys, self.take)
         return answer
 
     def handler(self, handler: Handler) -> Handler:
@@ -151,16 +149,14 @@ def _kind(declared: Any) -> str | None:
     return None
 
 
-def _renamed(body: bytes, rename: Callable[[str], str]) -> bytes:
-    return msgspec.json.encode(_walk(msgspec.json.decode(body), rename))
+def _renamed(body: bytes, keys: set[str], rename: Callable[[str], str]) -> bytes:
+    def walk(value: Any) -> Any:
+        if isinstance(value, list):
+            return [walk(each) for each in value]
+        if isinstance(value, dict):
+            return {
+                key: rename(each) if key in keys and isinstance(each, str) else walk(each) for key, each in value.items()
+            }
+        return value
 
-
-def _walk(value: Any, rename: Callable[[str], str]) -> Any:
-    if isinstance(value, list):
-        return [_walk(each, rename) for each in value]
-    if isinstance(value, dict):
-        return {
-            key: rename(each) if key in _BODY_KEYS and isinstance(each, str) else _walk(each, rename)
-            for key, each in value.items()
-        }
-    return value
+    return msgspec.json.encode(walk(msgspec.json.decode(body)))

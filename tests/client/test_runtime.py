@@ -192,6 +192,7 @@ async def test_a_broker_killed_during_each_kind_of_call(tmp_path: Path) -> None:
                 async with asyncio.timeout(20):
                     while len(channel.connection._pending) < len(calls) + 1:  # and the end of the transaction
                         await asyncio.sleep(0.01)
+                await asyncio.sleep(0.1)  # a heartbeat may be among them
                 served.kill()
                 for name, call in waiting.items():
                     with pytest.raises(RemotingError, match="lost"):
