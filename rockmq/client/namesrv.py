@@ -8,8 +8,8 @@ import random
 import re
 import urllib.request
 from collections.abc import Sequence
+from http.client import HTTPException
 from urllib.error import HTTPError
-from urllib.parse import urlsplit
 
 from rockmq.base import address
 from rockmq.base.errors import ConfigError, ConnectError, RemotingError, RequestTimeout
@@ -19,7 +19,7 @@ from rockmq.remoting.client import RemotingClient
 
 log = logging.getLogger(__name__)
 
-_ADDRESS = re.compile(r"[\w.:%\[\]-]+")
+_ADDRESS = re.compile(r"(\[[\w.:%-]+\]|[\w.:%-]+):\d+")
 
 DEFAULT_PORT = 9876
 ENVIRONMENT = "NAMESRV_ADDR"
@@ -52,7 +52,8 @@ def parse(addresses: str | Sequence[str] | None) -> list[str]:
 
 def is_url(text: str) -> bool:
     """Whether this is the URL of a page with addresses, not an address."""
-    return text.startswith(("http://", "https://")) and urlsplit(text).path not in ("", "/")
+    scheme, found, rest = text.partition("://")
+    return bool(found) and scheme in ("http", "https") and rest.partition("/")[2] != ""
 
 
 def _bare(text: str) -> str:
@@ -157,6 +158,8 @@ def _first_line(url: str) -> str:
     except HTTPError as error:
         error.close()
         raise
+    except HTTPException as error:
+        raise ValueError(f"it speaks no HTTP: {error!r}") from None
     line = text.strip().partition("\n")[0].strip()
     if not line:
         raise ValueError("the page is empty")

@@ -1,5 +1,6 @@
 """Name servers: their addresses, which one is asked, and what is said when none answers."""
 
+import asyncio
 import contextlib
 import re
 import socket
@@ -38,7 +39,7 @@ def test_forms(given: str | list[str], expected: list[str]) -> None:
     assert parse(given) == expected
 
 
-@pytest.mark.parametrize("given", ["", "mq://", [], "a:b", "a:70000", ["http://a:1/list", "b:1"]])
+@pytest.mark.parametrize("given", ["", "mq://", [], "a:b", "a:70000", ["http://a:1/list", "b:1"], "http://[bad"])
 def test_nonsense(given: str | list[str]) -> None:
     with pytest.raises(ConfigError):
         parse(given)
@@ -195,6 +196,19 @@ def page() -> Iterator[Page]:
     made = Page()
     yield made
     made.close()
+
+
+async def test_a_page_that_is_none() -> None:
+    async def chatter(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1)
+        writer.write(b"220 mail.example ESMTP\r\n")
+        writer.close()
+
+    server = await asyncio.start_server(chatter, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    async with server, Client(f"http://127.0.0.1:{port}/list") as mq:
+        with pytest.raises(ConnectError, match="gives no list of them: it speaks no HTTP"):
+            await mq.queues("T")
 
 
 async def test_a_list_behind_a_url(page: Page, names: FakeNames, second: FakeNames) -> None:
