@@ -1,5 +1,6 @@
 """Addresses as text (`host:port`, `[v6]:port`) and as the protocol's host bytes."""
 
+import asyncio
 import ipaddress
 import socket
 import struct
@@ -64,11 +65,24 @@ def resolve(host: str) -> str:
     return addresses[0]
 
 
+async def ips(host: str) -> list[str]:
+    """The IPs of a host name in the order to try them, asked for anew at each call; an IP is its own. Raises OSError."""
+    try:
+        ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
+        return list(dict.fromkeys(str(entry[4][0]) for entry in found))
+    return [host]
+
+
 def local_ip() -> str:
     """This machine's address as others see it: the one a datagram to the outside would leave from, else loopback."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+    # Addresses of documentation's networks; connecting a datagram socket sends nothing.
+    for family, outside in ((socket.AF_INET, "192.0.2.1"), (socket.AF_INET6, "2001:db8::1")):
         try:
-            probe.connect(("192.0.2.1", 9))  # TEST-NET-1; connecting a datagram socket sends nothing
-            return str(probe.getsockname()[0])
+            with socket.socket(family, socket.SOCK_DGRAM) as probe:
+                probe.connect((outside, 9))
+                return str(probe.getsockname()[0])
         except OSError:
-            return "127.0.0.1"
+            continue
+    return "127.0.0.1"

@@ -4,9 +4,11 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 
 class Tasks:
@@ -56,6 +58,18 @@ class Tasks:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
+
+
+async def shared(task: "asyncio.Task[T]", given_up: Exception) -> T:
+    """The result of a task that others wait for too: to cancel this harms none of them. Raises what the task raised, and
+    `given_up` if it was cancelled itself."""
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        waiter = asyncio.current_task()
+        if task.cancelled() and (waiter is None or not waiter.cancelling()):
+            raise given_up from None
+        raise
 
 
 async def _repeat(seconds: float, work: Callable[[], Awaitable[object] | object], name: str, first: float) -> None:

@@ -8,7 +8,7 @@
                 async with message.process():
                     ...
 
-Not built yet: ordered and broadcast consumption, pop, static topics, access keys and TLS.
+Not built yet: ordered and broadcast consumption, pop, static topics.
 """
 
 from rockmq.base.errors import (
@@ -28,6 +28,7 @@ from rockmq.base.errors import (
     RouteNotFound,
     TooManyInFlight,
 )
+from rockmq.client.acl import Key
 from rockmq.client.client import Client
 from rockmq.client.consumer import Consumer, Handler
 from rockmq.client.delivery import ConsumedMessage
@@ -35,6 +36,7 @@ from rockmq.client.producer import Producer
 from rockmq.client.pull import PullResult, PullStatus
 from rockmq.client.queues import Selector
 from rockmq.client.sending import SendReceipt, SendStatus
+from rockmq.client.states import State, StateChange
 from rockmq.client.subscription import BrokerFilter, Sql
 from rockmq.client.transactions import Decision, TransactionProducer, TransactionReceipt
 from rockmq.protocol.bodies.common import MessageQueue
@@ -54,6 +56,7 @@ __all__ = [
     "Decision",
     "Handler",
     "InvalidMessage",
+    "Key",
     "Message",
     "MessageQueue",
     "NotSupported",
@@ -70,6 +73,8 @@ __all__ = [
     "SendReceipt",
     "SendStatus",
     "Sql",
+    "State",
+    "StateChange",
     "StoredMessage",
     "TooManyInFlight",
     "TransactionProducer",

@@ -23,7 +23,7 @@ class Channel:
 
     @property
     def open(self) -> bool:
-        return not self.connection.lost and not self.connection.transport.is_closing()
+        return self.connection.usable
 
     def start(self, request: Command) -> "asyncio.Future[Command]":
         """Send a request; the future gets its response or ConnectionLost. Raises ConnectionLost.

@@ -2,20 +2,24 @@
 
 import contextlib
 import logging
-from collections.abc import Sequence
+import ssl
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Literal
 
 from rockmq.base.clock import Clock, SystemClock
 from rockmq.base.errors import ClientClosed, ClientError
 from rockmq.client import producer as producers
+from rockmq.client.acl import Key
 from rockmq.client.admin import Admin
 from rockmq.client.consumer import Consumer
 from rockmq.client.in_flight import InFlight
 from rockmq.client.instance import Instance
+from rockmq.client.namespaces import Prefix, request_fields
 from rockmq.client.namesrv import parse
 from rockmq.client.offsets import FromWhere
 from rockmq.client.producer import Producer
+from rockmq.client.states import StateChange
 from rockmq.client.subscription import Topics
 from rockmq.client.transactions import Checker, TransactionProducer
 from rockmq.protocol import topics as topic_names
@@ -32,14 +36,34 @@ class Client(Admin):
     """A connection to a RocketMQ cluster, for use with `async with`.
 
     `name_servers` is `host:port`, several joined by `;`, `mq://host:port;host`, or a list; without it the environment
-    variable NAMESRV_ADDR is used. At most `max_in_flight` messages and `max_in_flight_bytes` are on their way to brokers
-    at a time: over that `Producer.send` waits.
+    variable NAMESRV_ADDR is used. `http://host:port/path` is a page whose first line has such addresses; it is read again
+    every two minutes. Host names are resolved at each connect.
+
+    `tls=True` encrypts all connections and checks servers' certificates and names against the system's authorities; an
+    `ssl.SSLContext` says otherwise, and has this client's own certificate if servers ask for one. As routes name brokers by
+    IP address, their certificates have to be for that, or the context has `check_hostname=False`. `auth` signs every
+    request. `namespace` is told to servers with every request (Apache's namespaceV2); `namespace_v1` is the older kind,
+    which stands before the names of topics and groups at the servers (`tenant%orders`), and here nowhere.
+
+    Brokers know a client as `ip@instance[@unit]`. Without an `instance_name` each client has one of its own; with one, for
+    what must outlive the process, there may be one such client in a process at a time.
+
+    Memory is bounded: at most `max_in_flight` messages and `max_in_flight_bytes` are on their way to brokers at a time, over
+    that `Producer.send` waits; each connection holds an unfinished frame of at most 16 MiB; what consumers hold, they say.
+    A producer costs some 2 KB, and the heartbeat of a client some 30 bytes for each of its groups.
     """
 
     def __init__(
         self,
         name_servers: str | Sequence[str] | None = None,
         *,
+        tls: bool | ssl.SSLContext = False,
+        auth: Key | None = None,
+        namespace: str | None = None,
+        namespace_v1: str | None = None,
+        instance_name: str | None = None,
+        client_ip: str | None = None,
+        unit_name: str | None = None,
         serializer: Literal["json", "binary"] = "json",
         max_in_flight: int = 4096,
         max_in_flight_bytes: int = 32 * 1024 * 1024,
@@ -51,6 +75,13 @@ class Client(Admin):
                 clock or SystemClock(),
                 serializer=_SERIALIZERS[serializer],
                 in_flight=InFlight(max_in_flight, max_in_flight_bytes),
+                instance_name=instance_name,
+                client_ip=client_ip,
+                unit_name=unit_name,
+                tls=ssl.create_default_context() if tls is True else tls or None,
+                auth=auth,
+                fields=request_fields(namespace),
+                prefix=Prefix(namespace_v1) if namespace_v1 else None,
             )
         )
         self._started = False
@@ -62,12 +93,13 @@ class Client(Admin):
         return self._instance.client_id
 
     async def start(self) -> None:
-        """Begin; `async with` does it. Connections are made when they are needed."""
+        """Begin; `async with` does it. Connections are made when they are needed. Raises ClientError when another client of
+        this process has the same id."""
         self._instance.check_open()
         if self._started:
             raise ClientClosed("a client can be started once")
-        self._started = True
         self._instance.start()
+        self._started = True
 
     async def close(self) -> None:
         """Close producers and consumers that are open, then the connections."""
@@ -75,6 +107,13 @@ class Client(Admin):
             last_first.push_async_callback(self._instance.close)
             for made in self._made:
                 last_first.push_async_callback(made.close)
+
+    def on_state(self, callback: Callable[[StateChange], object]) -> None:
+        """Have `callback` called, in the event loop, whenever a connection is made, lost, or made again.
+
+        Sends and consumers need nobody's help then: they wait or fail within their own time, and go on.
+        """
+        self._instance.on_state.append(callback)
 
     async def __aenter__(self) -> "Client":
         await self.start()

@@ -229,6 +229,8 @@ class Consumer:
                 await handler(message)
 
     async def _take(self) -> ConsumedMessage | None:
+        if self._instance.forked:
+            self._instance.check_open()
         if not self._started_ms:
             raise ClientClosed("this consumer was not started: use `async with`")
         return await self._inbox.take()
@@ -301,7 +303,7 @@ class Consumer:
         carried[names.MAX_RECONSUME_TIMES] = str(RECONSUME_TIMES_MAX if delay_level >= 0 else 0)
         carried[names.DELAY] = str(max(delay_level, 0) or FIRST_LEVEL + stored.reconsume_times)
         topic = topic_names.retry_topic(self.group)
-        await self._producer.send(Message(topic, stored.body, properties=carried, flag=stored.flag))
+        await self._producer.send(Message(topic, message.body, properties=carried, flag=stored.flag))
 
     def _tell_unsent(self, message: ConsumedMessage, error: RockMQError) -> None:
         unsupported = getattr(error, "code", None) == ResponseCode.REQUEST_CODE_NOT_SUPPORTED

@@ -15,7 +15,7 @@ from enum import Enum, auto
 from types import TracebackType
 from typing import Protocol
 
-from rockmq.base.errors import ClientError
+from rockmq.base.errors import ClientError, ProtocolError
 from rockmq.client.process_queue import ProcessQueue
 from rockmq.protocol import properties as names
 from rockmq.protocol import topics
@@ -69,6 +69,9 @@ class ConsumedMessage:
 
     @property
     def body(self) -> bytes:
+        """Raises ProtocolError, which names the message, when it can't be decompressed."""
+        if self.stored.fault is not None:
+            raise ProtocolError(self.stored.fault)
         return self.stored.body
 
     @property

@@ -2,28 +2,35 @@
 
 A broker knows a client by its heartbeats. They go to every broker of the routes in use (slaves only when something is
 consumed) every 30 s, when a producer or consumer starts or its queues change, and as the first request of every new
-connection, so that a broker that was away knows its consumers again before they pull.
+connection, so that a broker that was away knows its consumers again before they pull. A broker whose connection was lost
+is called every 3 s, as it may have something to ask or tell us; one that stands in no route any more is left.
 """
 
 import asyncio
 import logging
 import os
+import ssl
 import time
+import weakref
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Literal, Protocol
 
 from rockmq.base import address
 from rockmq.base.clock import Clock
 from rockmq.base.errors import ClientClosed, ClientError, RemotingError, RequestTimeout, ResponseError, RockMQError
 from rockmq.base.tasks import Tasks
+from rockmq.client.acl import Key, stamp
 from rockmq.client.channel import Channel
+from rockmq.client.heartbeat import Beat, Understood
 from rockmq.client.in_flight import InFlight
+from rockmq.client.namespaces import Prefix
 from rockmq.client.namesrv import NameServers
 from rockmq.client.requests import Requests
 from rockmq.client.routes import Routes
+from rockmq.client.states import State, StateChange
 from rockmq.protocol import codec, json, properties
-from rockmq.protocol.bodies.client import ConsumerData, DirectResult, HeartbeatData, ProducerData
+from rockmq.protocol.bodies.client import ConsumerData, DirectResult
 from rockmq.protocol.bodies.common import MessageQueue
 from rockmq.protocol.codec import Command, Serializer
 from rockmq.protocol.codes import RequestCode, ResponseCode
@@ -35,12 +42,16 @@ from rockmq.protocol.ids import UniqueIds
 from rockmq.protocol.message import StoredMessage, decode_stored
 from rockmq.remoting.client import CONNECT_TIMEOUT, RemotingClient
 from rockmq.remoting.connection import Connection
-from rockmq.remoting.dispatch import Refusal
+from rockmq.remoting.dispatch import Handler, Refusal
 
 log = logging.getLogger(__name__)
 
 HEARTBEAT_SECONDS = 30.0
+RECONNECT_SECONDS = 3.0
 API_TIMEOUT = 3.0
+
+_instances: "weakref.WeakSet[Instance]" = weakref.WeakSet()
+"""All of this process, to find two of one client id, and those that a fork has copied."""
 
 
 class Member(Protocol):
@@ -68,7 +79,10 @@ class Member(Protocol):
 
 
 class Instance:
-    """The runtime of one client, from `start` to `close`."""
+    """The runtime of one client, from `start` to `close`.
+
+    Brokers know it by its client id, `ip@instance`, with `@unit` behind it if there is one (ClientConfig.buildMQClientId).
+    """
 
     def __init__(
         self,
@@ -77,26 +91,38 @@ class Instance:
         *,
         serializer: Serializer,
         in_flight: InFlight,
+        instance_name: str | None = None,
+        client_ip: str | None = None,
+        unit_name: str | None = None,
+        tls: ssl.SSLContext | None = None,
+        auth: Key | None = None,
+        fields: dict[str, str] | None = None,
+        prefix: Prefix | None = None,
     ) -> None:
         self.clock = clock
         self.in_flight = in_flight
         self.serializer = serializer
-        self.ip = address.local_ip()
-        self.client_id = f"{self.ip}@{os.getpid()}#{time.monotonic_ns()}"
+        self.ip = client_ip or address.local_ip()
+        self.client_id = f"{self.ip}@{instance_name or f'{os.getpid()}#{time.monotonic_ns()}'}"
+        if unit_name:
+            self.client_id += f"@{unit_name}"
         self.unique_ids = UniqueIds(address.to_bytes(self.ip, 0)[:-4])
         self.tasks = Tasks()
         self.requests = Requests(clock)
-        self.remoting = RemotingClient(
-            {
-                RequestCode.NOTIFY_CONSUMER_IDS_CHANGED: self._members_changed,
-                RequestCode.GET_CONSUMER_RUNNING_INFO: self._running_info,
-                RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT: self._status,
-                RequestCode.CONSUME_MESSAGE_DIRECTLY: self._consume_directly,
-                RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT: self.requests.received,
-                RequestCode.CHECK_TRANSACTION_STATE: self._check_transaction,
-            },
-            clock,
-        )
+        self.prefix = prefix
+        handlers: dict[int, Handler] = {
+            RequestCode.NOTIFY_CONSUMER_IDS_CHANGED: self._members_changed,
+            RequestCode.GET_CONSUMER_RUNNING_INFO: self._running_info,
+            RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT: self._status,
+            RequestCode.CONSUME_MESSAGE_DIRECTLY: self._consume_directly,
+            RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT: self.requests.received,
+            RequestCode.CHECK_TRANSACTION_STATE: self._check_transaction,
+        }
+        outgoing = stamp(fields or {}, auth)
+        if prefix is not None:
+            handlers = {code: prefix.handler(handler) for code, handler in handlers.items()}
+            outgoing = prefix.outgoing_then(outgoing)
+        self.remoting = RemotingClient(handlers, clock, tls=tls, outgoing=outgoing)
         self.remoting.on_connect.append(self._connected)
         self.names = NameServers(name_servers, self.remoting)
         self.routes = Routes(self.names, self.tasks, self.request, self._route_changed)
@@ -106,21 +132,36 @@ class Instance:
         """By producer group, who answers a broker that asks what came of a transaction."""
         self._channels: dict[str, Channel] = {}
         self._connecting: dict[str, asyncio.Task[Channel]] = {}
+        self._understood = Understood()
         self._lost: set[str] = set()
         self._silent: set[str] = set()
         self._heartbeat_soon: asyncio.Event
+        self.on_state: list[Callable[[StateChange], object]] = []
+        self.running = False
         self.closed = False
+        self.forked = False
 
     def start(self) -> None:
+        """Raises ClientError when another client of this process has the same id."""
+        if any(other.running and other.client_id == self.client_id for other in _instances):
+            raise ClientError(
+                f"this process has a client {self.client_id} already, and brokers couldn't tell the two apart: use that one,"
+                " which makes any number of producers and consumers, or give an instance_name of its own"
+            )
+        _instances.add(self)
+        self.running = True
         self._heartbeat_soon = asyncio.Event()
+        self.names.start(self.tasks)
         self.routes.start()
         self.tasks.start(self._keep_beating(), "heartbeats")
+        self.tasks.every(RECONNECT_SECONDS, self._reconnect, "reconnecting")
 
     async def close(self) -> None:
         """Give up everything; producers and consumers must be closed before."""
         if self.closed:
             return
         self.closed = True
+        self.running = False
         self.routes.close()
         await self.tasks.close()
         for connecting in list(self._connecting.values()):
@@ -130,17 +171,30 @@ class Instance:
         await self.remoting.close()
 
     def check_open(self) -> None:
+        """Raises ClientClosed."""
+        if self.forked:
+            raise ClientClosed(
+                "this client belongs to the process that made it: after a fork, make one of your own in the child"
+            )
         if self.closed:
             raise ClientClosed("this client is closed")
 
     # Requests
 
     def request(self, code: int, header: Header | None = None, body: bytes = b"") -> Command:
+        if self.forked:
+            self.check_open()
         return codec.request(code, header, body, serializer=self.serializer)
 
     async def ask(self, to: str, code: int, header: Header, body: bytes = b"", timeout: float = API_TIMEOUT) -> Command:
         """The answer of the server at `to`. Raises ResponseError for its refusal, RemotingError."""
-        return await self.remoting.ask(to, self.request(code, header, body), timeout)
+        answer = await self.remoting.ask(to, self.request(code, header, body), timeout)
+        return answer if self.prefix is None else self.prefix.answer(code, answer)
+
+    def stored(self, data: bytes, broker_name: str, *, keep_faulty: bool = False) -> list[StoredMessage]:
+        """The messages in a broker's answer, or in its request, as `decode_stored`."""
+        messages = decode_stored(data, broker_name, keep_faulty=keep_faulty)
+        return messages if self.prefix is None else self.prefix.stored(messages)
 
     # Connections
 
@@ -169,24 +223,61 @@ class Instance:
     def _connected(self, to: str, connection: Connection) -> None:
         self._channels[to] = channel = Channel(connection)
         connection.on_close.append(lambda lost: self._connection_lost(to, lost))
-        if not self.routes.is_broker(to):
-            return
-        if self._producers or self._consumers:
-            beat = channel.start(self._heartbeat())
-            channel.flush()  # before any request of those who waited for the connection
-            beat.add_done_callback(lambda answer: self._beaten(to, answer))
-        if to in self._lost:
-            self._lost.discard(to)
-            for consumer in self._consumers.values():
-                consumer.reconnected()
+        again = to in self._lost
+        self._lost.discard(to)
+        if self.routes.is_broker(to):
+            if self._producers or self._consumers:
+                beat = self._new_beat()
+                told = channel.start(self.request(RequestCode.HEART_BEAT, HeartBeat(), beat.full))
+                channel.flush()  # before any request of those who waited for the connection
+                told.add_done_callback(lambda answer: self._beaten(to, beat, answer))
+            if again:
+                for consumer in self._consumers.values():
+                    consumer.reconnected()
+        self._tell(to, State.RECONNECTED if again else State.CONNECTED)
 
     def _connection_lost(self, to: str, connection: Connection) -> None:
         channel = self._channels.get(to)
-        if channel is not None and channel.connection is connection:
-            del self._channels[to]
-        if not self.closed and self.routes.is_broker(to):
+        if channel is None or channel.connection is not connection:
+            return  # it was retired, and another one is in its place
+        del self._channels[to]
+        self._understood.forget(to)
+        if self.closed:
+            return
+        if self.routes.is_broker(to):
             log.warning("the connection to broker %s is lost", to)
             self._lost.add(to)
+        elif to in self.names.addresses:
+            self._lost.add(to)
+        self._tell(to, State.DISCONNECTED)
+
+    def _tell(self, to: str, state: State) -> None:
+        role: Literal["broker", "name server"] = "name server" if to in self.names.addresses else "broker"
+        for callback in self.on_state:
+            try:
+                callback(StateChange(role, to, state))
+            except Exception:  # the user's code
+                log.exception("a callback for state changes failed")
+
+    async def _reconnect(self) -> None:
+        """Call brokers whose connection was lost; whoever connects tells them who we are."""
+        if self._producers or self._consumers:
+            await asyncio.gather(*map(self._call, self._lost & self.routes.addresses(slaves=bool(self._consumers))))
+
+    async def _call(self, to: str) -> None:
+        try:
+            await self.remoting.connect(to)
+        except RemotingError as error:
+            self._unbeaten(to, error)
+
+    def _leave_strangers(self) -> None:
+        """Close connections to servers that stand in no route any more, when they have answered."""
+        for to in self.remoting.connected:
+            if not self.routes.is_broker(to) and to not in self.names.addresses:
+                self.remoting.retire(to)
+        known = self.routes.addresses(slaves=True).union(self.names.addresses)
+        self._lost &= known
+        self._silent &= known
 
     # Producers and consumers
 
@@ -227,39 +318,40 @@ class Instance:
 
     async def _keep_beating(self) -> None:
         while True:
+            regular = False
             try:
                 async with asyncio.timeout(HEARTBEAT_SECONDS):
                     await self._heartbeat_soon.wait()
             except TimeoutError:
-                pass
+                regular = True
             self._heartbeat_soon.clear()
-            await self.heartbeat()
+            self._leave_strangers()
+            await self.heartbeat(regular=regular)
 
-    async def heartbeat(self) -> None:
-        """Tell all brokers of the routes in use who we are, and wait for their answers."""
+    async def heartbeat(self, *, regular: bool = False) -> None:
+        """Tell all brokers of the routes in use who we are, and wait for their answers. A `regular` one, without an event
+        behind it, is short for those who know the rest."""
         if self._producers or self._consumers:
+            beat = self._new_beat()
             brokers = self.routes.addresses(slaves=bool(self._consumers))
-            await asyncio.gather(*map(self._beat, brokers))
+            await asyncio.gather(*(self._beat(to, beat, regular) for to in brokers))
 
-    async def _beat(self, to: str) -> None:
+    def _new_beat(self) -> Beat:
+        return Beat(self.client_id, self._producers, [consumer.heartbeat_data() for consumer in self._consumers.values()])
+
+    async def _beat(self, to: str, beat: Beat, regular: bool) -> None:
+        body = self._understood.body(to, beat) if regular else beat.full
         try:
-            await self.remoting.ask(to, self._heartbeat(), API_TIMEOUT)
+            answer = await self.ask(to, RequestCode.HEART_BEAT, HeartBeat(), body, API_TIMEOUT)
         except RockMQError as error:
             if isinstance(error, RequestTimeout):
                 self.remoting.disconnect(to)  # perhaps the other end is gone without a word
             self._unbeaten(to, error)
         else:
+            self._understood.answered(to, beat, answer)
             self._silent.discard(to)
 
-    def _heartbeat(self) -> Command:
-        data = HeartbeatData(
-            client_id=self.client_id,
-            producer_data_set=[ProducerData(group_name=group) for group in self._producers],
-            consumer_data_set=[consumer.heartbeat_data() for consumer in self._consumers.values()],
-        )
-        return self.request(RequestCode.HEART_BEAT, HeartBeat(), json.encode(data))
-
-    def _beaten(self, to: str, answer: "asyncio.Future[Command]") -> None:
+    def _beaten(self, to: str, beat: Beat, answer: "asyncio.Future[Command]") -> None:
         if answer.cancelled():
             return
         error = answer.exception()
@@ -267,6 +359,9 @@ class Instance:
             error = ResponseError(answer.result().code, answer.result().remark, to)
         if error is not None:
             self._unbeaten(to, error)
+        else:
+            self._understood.answered(to, beat, answer.result())
+            self._silent.discard(to)
 
     def _unbeaten(self, to: str, error: BaseException) -> None:
         if to not in self._silent:
@@ -295,7 +390,7 @@ class Instance:
 
     async def _consume_directly(self, header: ConsumeDirectly, request: Command, connection: Connection) -> Command:
         consumer = self._consumer(header.consumer_group)
-        (message,) = decode_stored(request.body, header.broker_name or "")
+        (message,) = self.stored(request.body, header.broker_name or "")
         started = self.clock.monotonic()
         result = await consumer.consume_directly(message)
         spent = round((self.clock.monotonic() - started) * 1000)
@@ -308,7 +403,7 @@ class Instance:
         return consumer
 
     def _check_transaction(self, header: CheckTransactionState, request: Command, connection: Connection) -> None:
-        for message in decode_stored(request.body, header.bname or ""):
+        for message in self.stored(request.body, header.bname or ""):
             group = message.properties.get(properties.PGROUP, "")
             check = self.transaction_checks.get(group)
             if check is None:
@@ -317,3 +412,13 @@ class Instance:
                 )
             else:
                 check(header, message, connection)
+
+
+def _after_fork() -> None:
+    for instance in _instances:
+        instance.forked = True
+        instance.running = False
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

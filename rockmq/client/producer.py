@@ -317,6 +317,8 @@ class Producer:
         return found
 
     def _sender_now(self) -> Sender:
+        if self._instance.forked:
+            self._instance.check_open()
         if self._closed:
             raise ClientClosed("this producer is closed")
         if self._sender is None:

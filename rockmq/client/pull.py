@@ -11,6 +11,7 @@ from enum import Enum
 
 from rockmq.base.errors import HeaderError, ProtocolError, RemotingError, ResponseError
 from rockmq.client.instance import Instance
+from rockmq.client.namespaces import Prefix
 from rockmq.client.process_queue import ProcessQueue
 from rockmq.protocol.bodies.common import MessageQueue, SubscriptionData
 from rockmq.protocol.codes import RequestCode, ResponseCode
@@ -57,11 +58,14 @@ class PullResult:
     data: bytes
     broker_name: str
     suggested_broker_id: int
+    prefix: Prefix | None = None
+    """The namespace that stands before the names in `data`."""
 
     @property
     def messages(self) -> list[StoredMessage]:
         """The records decoded. Raises ProtocolError."""
-        return decode_stored(self.data, self.broker_name)
+        stored = decode_stored(self.data, self.broker_name)
+        return stored if self.prefix is None else self.prefix.stored(stored)
 
 
 async def pull(instance: Instance, to: str, broker_name: str, header: Pull, timeout: float) -> PullResult:
@@ -79,6 +83,7 @@ async def pull(instance: Instance, to: str, broker_name: str, header: Pull, time
         answer.body if status is PullStatus.FOUND else b"",
         broker_name,
         found.suggest_which_broker_id,
+        instance.prefix,
     )
 
 
@@ -206,7 +211,8 @@ class PullLoop:
     def _take(self, result: PullResult) -> None:
         process_queue = self._process_queue
         # An answer may begin before what was asked for when the broker keeps several messages in one record.
-        found = [each for each in result.messages if each.queue_offset >= process_queue.next_offset]
+        stored = self._instance.stored(result.data, result.broker_name, keep_faulty=True)
+        found = [each for each in stored if each.queue_offset >= process_queue.next_offset]
         for before, after in itertools.pairwise(found):
             if after.queue_offset <= before.queue_offset:
                 raise ProtocolError(f"offset {after.queue_offset} stands behind offset {before.queue_offset}")

@@ -10,8 +10,16 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import NamedTuple
 
-from rockmq.base.errors import NotSupported, ProtocolError, RemotingError, ResponseError, RockMQError, RouteNotFound
-from rockmq.base.tasks import Tasks
+from rockmq.base.errors import (
+    ClientClosed,
+    NotSupported,
+    ProtocolError,
+    RemotingError,
+    ResponseError,
+    RockMQError,
+    RouteNotFound,
+)
+from rockmq.base.tasks import Tasks, shared
 from rockmq.client.namesrv import NameServers
 from rockmq.protocol import codec, json, topics
 from rockmq.protocol.bodies.common import MessageQueue
@@ -158,7 +166,7 @@ class Routes:
 
     async def fetch(self, topic: str) -> TopicRoute:
         """Ask for the route now. Raises RouteNotFound, RemotingError."""
-        return await asyncio.shield(self._lookup(topic, self._fetch))
+        return await shared(self._lookup(topic, self._fetch), ClientClosed("this client is closed"))
 
     def lookup_for_sending(self, topic: str) -> "asyncio.Task[TopicRoute]":
         """Ask for the route; a topic that doesn't exist is lent the template's. The task is shared: don't cancel it."""
@@ -167,7 +175,9 @@ class Routes:
     async def get_for_sending(self, topic: str) -> TopicRoute:
         """As `get`, but a topic that doesn't exist is lent the template's route."""
         known = self.for_sending(topic)
-        return known if known is not None else await asyncio.shield(self.lookup_for_sending(topic))
+        if known is not None:
+            return known
+        return await shared(self.lookup_for_sending(topic), ClientClosed("this client is closed"))
 
     def _lookup(self, topic: str, ask: Callable[[str], Coroutine[None, None, TopicRoute]]) -> "asyncio.Task[TopicRoute]":
         """One question at a time: who asks for the same topic meanwhile gets the same answer."""
@@ -187,6 +197,9 @@ class Routes:
         try:
             answer = await self._names.ask(request, LOOKUP_TIMEOUT)
         except ResponseError as error:
+            if error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+                text = f"no route for topic {topic!r}: {error.address} knows no routes, so it is no name server"
+                raise RouteNotFound(f"{text} (it says {error.remark!r})") from None
             if error.code != ResponseCode.TOPIC_NOT_EXIST:
                 raise
             text = f"no route for topic {topic!r}: name server {error.address} says {error.remark!r}"

@@ -237,7 +237,7 @@ class Sending:
             if code is None or code in ROUTE_IS_STALE:
                 instance.routes.refresh_soon(self.topic)
             if code == ResponseCode.GO_AWAY:
-                instance.remoting.disconnect(at.address)
+                instance.remoting.retire(at.address)
         if not again or self.attempts_left <= 0 or self.sender.closed:
             self.fail(error)
             return
@@ -268,6 +268,8 @@ class Sending:
 
     def expire(self) -> None:
         """The deadline has passed."""
+        if self.pending is not None and self.pending.done():
+            return  # the loop stood still, and found answer and deadline in the same moment
         where = f" from {self.target.address}" if self.pending is not None else ""
         self.fail(RequestTimeout(f"no answer{where} to a send to {self.topic!r} in time; it may have been stored"))
 

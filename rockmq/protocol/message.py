@@ -57,7 +57,8 @@ class Message:
 @dataclass(slots=True, kw_only=True)
 class StoredMessage:
     """A message that a broker stored (MessageExt.java). Times are milliseconds since the epoch; `position` is its
-    physical offset in the commit log of the broker at `store_host`; the body is decompressed."""
+    physical offset in the commit log of the broker at `store_host`; the body is decompressed, or, if there is a `fault`
+    that names the message and says why it can't be, as it was stored."""
 
     topic: str
     broker_name: str
@@ -75,6 +76,7 @@ class StoredMessage:
     reconsume_times: int
     prepared_transaction_offset: int
     size: int
+    fault: str | None = None
 
     @property
     def msg_id(self) -> str:
@@ -98,8 +100,13 @@ class StoredMessage:
         return address.join(*address.from_bytes(self.born_host))
 
 
-def decode_stored(data: bytes, broker_name: str = "", *, check_crc: bool = False) -> list[StoredMessage]:
-    """The messages in a pull response's body, those of inner batches each by itself. Raises ProtocolError."""
+def decode_stored(
+    data: bytes, broker_name: str = "", *, check_crc: bool = False, keep_faulty: bool = False
+) -> list[StoredMessage]:
+    """The messages in a pull response's body, those of inner batches each by itself. Raises ProtocolError.
+
+    With `keep_faulty` messages whose bodies can't be decompressed are among them, with their `fault`.
+    """
     try:
         records = decode_records(data)
     except ValueError as error:
@@ -112,9 +119,16 @@ def decode_stored(data: bytes, broker_name: str = "", *, check_crc: bool = False
         store_host, reconsume_times, prepared, body, topic, text = record[10:]
         if check_crc and zlib.crc32(body) & 0x7FFF_FFFF != crc:
             raise ProtocolError(f"body of the message at position {position} fails its CRC")
-        parts = [(flag, decompress(sys_flag, body), text)]
-        if sys_flag & INNER == INNER:
-            parts = decode_batch(parts[0][1])
+        parts, fault = [(flag, body, text)], None
+        try:
+            parts = [(flag, decompress(sys_flag, body), text)]
+            if sys_flag & INNER == INNER:
+                parts = decode_batch(parts[0][1])
+        except ProtocolError as error:
+            msg_id = properties.decode(text).get(properties.UNIQ_KEY) or ids.offset_id(store_host, position)
+            fault = f"message {msg_id} (offset {queue_offset} of queue {queue_id} of {topic}): {error}"
+            if not keep_faulty:
+                raise ProtocolError(fault) from error
         messages += [
             StoredMessage(
                 topic=topic,
@@ -133,6 +147,7 @@ def decode_stored(data: bytes, broker_name: str = "", *, check_crc: bool = False
                 reconsume_times=reconsume_times,
                 prepared_transaction_offset=prepared,
                 size=size,
+                fault=fault,
             )
             for number, (flag, body, text) in enumerate(parts)
         ]

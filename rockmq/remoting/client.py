@@ -2,11 +2,14 @@
 
 import asyncio
 import logging
+import ssl
 from collections.abc import Callable
+from functools import partial
 
 from rockmq.base import address
 from rockmq.base.clock import Clock, SystemClock
 from rockmq.base.errors import ConnectError, ResponseError
+from rockmq.base.tasks import shared
 from rockmq.protocol.codec import Command
 from rockmq.protocol.codes import ResponseCode
 from rockmq.remoting.connection import Connection
@@ -15,19 +18,41 @@ from rockmq.remoting.dispatch import Dispatcher, Handler
 log = logging.getLogger(__name__)
 
 CONNECT_TIMEOUT = 3.0
+CLOSE_TIMEOUT = 1.0
+"""How long what was written, and the end of a TLS session, have at the end."""
+IPS_MAX = 8
+"""IP addresses of one host name that are tried."""
 
 
 class RemotingClient:
-    """Sends requests to addresses; `handlers` answer what servers ask back. Host names are resolved at each connect."""
+    """Sends requests to addresses; `handlers` answer what servers ask back.
 
-    def __init__(self, handlers: dict[int, Handler] | None = None, clock: Clock | None = None) -> None:
+    Host names are resolved at each connect, and all their IP addresses tried in turn. With `tls` connections are
+    encrypted, and the server's name is checked as that context says. `outgoing` gets each request before it is encoded.
+    """
+
+    def __init__(
+        self,
+        handlers: dict[int, Handler] | None = None,
+        clock: Clock | None = None,
+        *,
+        tls: ssl.SSLContext | None = None,
+        outgoing: Callable[[Command], None] | None = None,
+    ) -> None:
         self._dispatch = Dispatcher(handlers or {})
-        self._clock = clock or SystemClock()
+        self._make = partial(Connection, self._dispatch, clock or SystemClock(), outgoing=outgoing)
+        self._tls = tls
         self._connections: dict[str, Connection] = {}
-        self._connecting: dict[str, asyncio.Lock] = {}
+        self._retired: set[Connection] = set()
+        self._connecting: dict[str, asyncio.Task[Connection]] = {}
         self._closed = False
         self.on_connect: list[Callable[[str, Connection], None]] = []
         self.on_lost: list[Callable[[str], None]] = []
+
+    @property
+    def connected(self) -> list[str]:
+        """The addresses there is a connection to."""
+        return list(self._connections)
 
     async def invoke(self, to: str, request: Command, timeout: float) -> Command:
         """The response of the server at `to`, whatever its code. Raises ConnectError, ConnectionLost, RequestTimeout.
@@ -39,7 +64,7 @@ class RemotingClient:
         response = await connection.invoke(request, self._left(deadline))
         if response.code != ResponseCode.GO_AWAY:
             return response
-        self.disconnect(to)
+        self.retire(to, connection)
         connection = await self.connect(to, min(self._left(deadline), CONNECT_TIMEOUT))
         return await connection.invoke(request, self._left(deadline))
 
@@ -56,35 +81,77 @@ class RemotingClient:
         await connection.drained()
         connection.send_oneway(request)
 
-    async def connect(self, to: str, timeout: float = CONNECT_TIMEOUT) -> Connection:
-        """The open connection to an address, made if there is none. Raises ConnectError."""
-        found = self._connections.get(to)
-        if found is not None and not found.lost and not found.transport.is_closing():
-            return found
-        if self._closed:
-            raise ConnectError(f"can't connect to {to}: this client is closed")
-        async with self._connecting.setdefault(to, asyncio.Lock()):
-            found = self._connections.get(to)
-            if found is not None and not found.lost and not found.transport.is_closing():
-                return found
-            return await self._open(to, timeout)
+    # Connections
 
-    async def _open(self, to: str, timeout: float) -> Connection:
-        host, port = address.split(to)
+    async def connect(self, to: str, timeout: float = CONNECT_TIMEOUT) -> Connection:
+        """The open connection to an address, made if there is none; one attempt serves all who ask meanwhile. Raises
+        ConnectError."""
+        found = self._connections.get(to)
+        if found is not None and found.usable:
+            return found
+        closed = ConnectError(f"can't connect to {to}: this client is closed")
+        if self._closed:
+            raise closed
+        attempt = self._connecting.get(to)
+        if attempt is None:
+            attempt = self._connecting[to] = asyncio.create_task(self._open(to), name=f"connect to {to}")
+            attempt.add_done_callback(partial(self._connect_ended, to))
         try:
             async with asyncio.timeout(timeout):
-                _, connection = await asyncio.get_running_loop().create_connection(
-                    lambda: Connection(self._dispatch, self._clock), host, port
-                )
+                return await shared(attempt, closed)
         except TimeoutError:
-            raise ConnectError(f"can't connect to {to} within {timeout:g} s") from None
-        except OSError as error:
-            raise ConnectError(f"can't connect to {to}: {error.strerror or error}") from None
+            raise ConnectError(f"can't connect to {to} within {timeout:.2g} s") from None
+        except ConnectError as error:
+            raise ConnectError(*error.args) from None  # who else waits raises one of their own
+
+    def _connect_ended(self, to: str, attempt: asyncio.Task[Connection]) -> None:
+        del self._connecting[to]
+        if not attempt.cancelled():
+            attempt.exception()  # when all who asked have gone away, it is nobody's
+
+    async def _open(self, to: str) -> Connection:
+        host, port = address.split(to)
+        failures = []
+        try:
+            async with asyncio.timeout(CONNECT_TIMEOUT):
+                ips = (await address.ips(host))[:IPS_MAX]
+                share = CONNECT_TIMEOUT / len(ips)
+                for ip in ips:
+                    try:
+                        async with asyncio.timeout(share):
+                            return self._opened(to, await self._dial(ip, port, host))
+                    except TimeoutError:
+                        failures.append((ip, f"no answer within {share:.2g} s"))
+                    except OSError as error:
+                        failures.append((ip, self._reason(error)))
+        except TimeoutError:
+            failures.append((host, f"no answer within {CONNECT_TIMEOUT:g} s"))
+        except (OSError, UnicodeError) as error:
+            failures.append((host, f"the name doesn't resolve: {getattr(error, 'strerror', None) or error}"))
+        told = failures[0][1] if len(failures) == 1 else "; ".join(f"{ip}: {reason}" for ip, reason in failures)
+        raise ConnectError(f"can't connect to {to}: {told}")
+
+    async def _dial(self, ip: str, port: int, host: str) -> Connection:
+        _, connection = await asyncio.get_running_loop().create_connection(
+            self._make, ip, port, ssl=self._tls, server_hostname=host.partition("%")[0] if self._tls else None
+        )
+        return connection
+
+    def _reason(self, error: OSError) -> str:
+        if isinstance(error, ssl.SSLCertVerificationError):
+            return f"its certificate isn't accepted: {error.verify_message}"
+        if isinstance(error, ssl.SSLError):
+            return f"the TLS handshake failed ({error.reason}): does it speak TLS?"
+        if self._tls is not None and isinstance(error, ConnectionResetError | ConnectionAbortedError):
+            return "the server ended the TLS handshake: does it speak TLS?"
+        return error.strerror or str(error)
+
+    def _opened(self, to: str, connection: Connection) -> Connection:
         if self._closed:
             connection.close()
             raise ConnectError(f"can't connect to {to}: this client is closed")
         self._connections[to] = connection
-        connection.on_close.append(lambda lost: self._lost(to, lost))
+        connection.on_close.append(partial(self._lost, to))
         for callback in self.on_connect:
             callback(to, connection)
         return connection
@@ -96,10 +163,19 @@ class RemotingClient:
                 callback(to)
 
     def disconnect(self, to: str) -> None:
-        """Close the connection to an address, if there is one."""
+        """Cut the connection to an address, if there is one; requests that wait fail with ConnectionLost."""
         connection = self._connections.pop(to, None)
         if connection is not None:
-            connection.close()
+            connection.transport.abort()
+
+    def retire(self, to: str, connection: Connection | None = None) -> None:
+        """Use the connection to an address (only if it is this one) no more, and close it when what waits is answered."""
+        found = self._connections.get(to)
+        if found is not None and (connection is None or found is connection):
+            del self._connections[to]
+            self._retired.add(found)
+            found.on_close.append(self._retired.discard)
+            found.retire()
 
     @staticmethod
     def _left(deadline: float) -> float:
@@ -109,7 +185,12 @@ class RemotingClient:
         """Close every connection; requests that wait fail with ConnectionLost."""
         self._closed = True
         self._dispatch.close()
-        for connection in list(self._connections.values()):
-            connection.close()
+        attempts = list(self._connecting.values())
+        for attempt in attempts:
+            attempt.cancel()
+        await asyncio.gather(*attempts, return_exceptions=True)
+        leaving = [connection for connection in (*self._connections.values(), *self._retired) if not connection.lost]
         self._connections.clear()
-        await asyncio.sleep(0)
+        for connection in leaving:
+            connection.close()
+        await asyncio.gather(*(connection.gone(CLOSE_TIMEOUT) for connection in leaving))

@@ -50,16 +50,27 @@ class Transport(Protocol):
 class Connection(asyncio.Protocol):
     """A connection from its start to its end. `on_close` callables run once, when it is lost."""
 
-    def __init__(self, dispatch: Dispatcher, clock: Clock, *, appended: Appended | None = None) -> None:
+    def __init__(
+        self,
+        dispatch: Dispatcher,
+        clock: Clock,
+        *,
+        appended: Appended | None = None,
+        outgoing: Callable[[Command], None] | None = None,
+    ) -> None:
         self._dispatch = dispatch
         self._now_ms = clock.now_ms
         self._appended = appended
+        self._outgoing = outgoing
         self._pending: dict[int, asyncio.Future[Command]] = {}
         self._opaque = 0
         self._writable = asyncio.Event()
         self._writable.set()
         self._unread = 0
         self._paused = False
+        self._retired = False
+        self._answers = False
+        self._fault: str | None = None
         self.transport: Transport
         self.lost = False
         self.peer = ""
@@ -99,7 +110,8 @@ class Connection(asyncio.Protocol):
             else:
                 self._dispatch(command, self)
         if fault is not None:
-            log.warning("closing the connection from %s: %s", self.peer, fault)
+            log.warning("closing the connection with %s: %s", self.peer, fault)
+            self._fault = fault
             self.transport.close()
 
     def eof_received(self) -> bool:
@@ -122,14 +134,29 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         self.lost = True
         self._writable.set()
-        reason = ConnectionLost(f"the connection to {self.peer} was lost" + (f": {error}" if error else ""))
-        for future in self._pending.values():
-            if not future.done():
-                future.set_exception(reason)
-        self._pending.clear()
+        pending, self._pending = self._pending, {}
+        if pending:
+            reason = self._why_lost(error)
+            for future in pending.values():
+                if not future.done():
+                    future.set_exception(ConnectionLost(reason))
         callbacks, self.on_close = self.on_close, []
         for callback in callbacks:
             callback(self)
+
+    def _why_lost(self, error: Exception | None) -> str:
+        if self._fault is not None:
+            return f"what {self.peer} sends is not RocketMQ's protocol: {self._fault}"
+        if error is not None:
+            return f"the connection to {self.peer} was lost: {error}"
+        if self._answers:
+            return f"the connection to {self.peer} was lost"
+        return f"{self.peer} closed the connection without any answer: is it a RocketMQ server, and does it want TLS?"
+
+    @property
+    def usable(self) -> bool:
+        """Whether requests can be sent."""
+        return not (self.lost or self._retired or self.transport.is_closing())
 
     # Reading is held by two independent causes: the peer doesn't read, or too much waits for the disk.
 
@@ -196,6 +223,8 @@ class Connection(asyncio.Protocol):
             async with asyncio.timeout(timeout):
                 return await future
         except TimeoutError:
+            if future.done() and not future.cancelled():
+                return future.result()  # the loop stood still, and found answer and timeout in the same moment
             text = f"no answer from {self.peer} to {name_of(request.code)} within {timeout:.2g} s"
             raise RequestTimeout(text) from None
         finally:
@@ -206,9 +235,11 @@ class Connection(asyncio.Protocol):
 
         Raises ConnectionLost. Whoever stops waiting calls `forget`.
         """
-        if self.lost or self.transport.is_closing():
+        if not self.usable:
             raise ConnectionLost(f"the connection to {self.peer} is closed")
         request.opaque = self._next_opaque()
+        if self._outgoing is not None:
+            self._outgoing(request)
         future: asyncio.Future[Command] = asyncio.get_running_loop().create_future()
         self._pending[request.opaque] = future
         return future
@@ -216,11 +247,15 @@ class Connection(asyncio.Protocol):
     def forget(self, opaque: int) -> None:
         """Drop the response to a request should it come."""
         self._pending.pop(opaque, None)
+        if self._retired and not self._pending:
+            self.transport.close()
 
     def send_oneway(self, request: Command) -> None:
         """Send a request that is never answered; nothing happens when the connection is gone."""
         request.opaque = self._next_opaque()
         request.flag |= codec.ONEWAY_FLAG
+        if self._outgoing is not None:
+            self._outgoing(request)
         self.write(request.encode())
 
     def _next_opaque(self) -> int:
@@ -228,11 +263,31 @@ class Connection(asyncio.Protocol):
         return self._opaque
 
     def _answered(self, response: Command) -> None:
+        self._answers = True
         future = self._pending.pop(response.opaque, None)
         if future is not None and not future.done():
             future.set_result(response)
         # Otherwise the caller gave up; a late answer is nobody's.
+        if self._retired and not self._pending:
+            self.transport.close()
+
+    def retire(self) -> None:
+        """Take no more requests, and close when those that wait are answered."""
+        self._retired = True
+        if not self._pending:
+            self.transport.close()
 
     def close(self) -> None:
         """Close when what was written is sent."""
         self.transport.close()
+
+    async def gone(self, timeout: float) -> None:
+        """Wait until a connection that was closed is lost; cut it off after the timeout."""
+        if self.lost:
+            return
+        gone = asyncio.get_running_loop().create_future()
+        self.on_close.append(lambda _: None if gone.done() else gone.set_result(None))
+        await asyncio.wait([gone], timeout=timeout)
+        if not self.lost:
+            self.transport.abort()
+            await asyncio.wait([gone], timeout=timeout)

@@ -32,13 +32,19 @@ class Fake:
 
     def __init__(self, handlers: dict[int, Handler]) -> None:
         self.asked: list[Command] = []
-        self._dispatch = Dispatcher(handlers)
+        self._handlers = dict(handlers)
+        self._dispatch = Dispatcher(self._handlers)
         self._server: RemotingServer | None = None
         self.port = 0
 
     @property
     def address(self) -> str:
         return f"127.0.0.1:{self.port}"
+
+    def handle(self, code: int, handler: Handler) -> None:
+        """Answer requests of this code by `handler` from now on."""
+        self._handlers[code] = handler
+        self._dispatch = Dispatcher(self._handlers)
 
     @property
     def connections(self) -> list[Connection]:

@@ -1,10 +1,13 @@
 """Connections over real sockets, both ends ours or one end made by hand."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from rockmq.base.clock import SystemClock
 from rockmq.base.errors import ConfigError, ConnectError, ConnectionLost, RequestTimeout, ResponseError
@@ -78,6 +81,108 @@ async def test_cancelled_request_harms_no_other(client: RemotingClient) -> None:
         results = await asyncio.gather(*tasks, return_exceptions=True)
         assert [result for result in results if isinstance(result, bytes)] == [b"1", b"3", b"5", b"7", b"9"]
         assert await ask(client, address, b"after") == b"after"
+
+
+Call = tuple[float, float | None, float]
+"""After how many milliseconds it is answered, and cancelled if at all, and its timeout."""
+CALLS = st.lists(
+    st.tuples(st.sampled_from([0, 0, 1, 3]), st.sampled_from([None, None, 0, 1, 2, 3]), st.sampled_from([1, 3, 5000])),
+    min_size=1,
+    max_size=40,
+)
+
+
+@given(CALLS)
+@settings(max_examples=50)
+def test_a_cancelled_call_never_gets_anothers_answer(calls: list[Call]) -> None:
+    asyncio.run(play(calls))
+
+
+async def play(calls: list[Call]) -> None:
+    async def answer(header: Header, command: Command, connection: Connection) -> Answer:
+        await asyncio.sleep(calls[int(command.body)][0] / 1000)
+        return codec.reply(command, body=command.body)
+
+    async def call(client: RemotingClient, address: str, number: int, timeout_ms: float) -> bytes | None:
+        try:
+            return await ask(client, address, b"%d" % number, timeout_ms / 1000)
+        except (RequestTimeout, ConnectError):
+            return None
+
+    client = RemotingClient()
+    async with serving({CODE: answer}) as (_, address):
+        loop = asyncio.get_running_loop()
+        tasks = []
+        for number, (_, cancel_ms, timeout_ms) in enumerate(calls):
+            task = asyncio.create_task(call(client, address, number, timeout_ms))
+            if cancel_ms is not None:
+                loop.call_later(cancel_ms / 1000, task.cancel)
+            tasks.append(task)
+        results = await asyncio.gather(*tasks, return_exceptions=True)
+        for number, result in enumerate(results):
+            cancelled = isinstance(result, asyncio.CancelledError) and calls[number][1] is not None
+            timed_out = result is None and calls[number][2] < 5000
+            assert cancelled or timed_out or result == b"%d" % number
+        assert await ask(client, address, b"0") == b"0"
+        connection = await client.connect(address)
+        assert not connection._pending, "nothing is kept of calls that were given up"
+        await client.close()
+
+
+async def test_a_call_whose_loop_stood_still_takes_the_answer_that_came(client: RemotingClient) -> None:
+    """The answer and the end of the timeout are found in the same turn of the loop."""
+    async with serving({CODE: echo}) as (_, address):
+        connection = await client.connect(address)
+        asked = asyncio.create_task(connection.invoke(codec.request(CODE, body=b"x"), 0.05))
+        await asyncio.sleep(0)
+        connection._answered(Command(0, connection._opaque, 1, body=b"x"))
+        time.sleep(0.1)  # noqa: ASYNC251 - it is the point
+        assert (await asked).body == b"x"
+
+
+async def test_a_retired_connection_ends_with_its_last_answer(client: RemotingClient) -> None:
+    release = asyncio.Event()
+
+    async def held(header: Header, command: Command, connection: Connection) -> Answer:
+        await release.wait()
+        return codec.reply(command, body=command.body)
+
+    async with serving({CODE: held, OTHER: echo}) as (server, address):
+        waiting = asyncio.create_task(ask(client, address, b"x"))
+        await asyncio.sleep(0.02)
+        client.retire(address)
+        assert client.connected == []
+        await client.ask(address, codec.request(OTHER), 5)
+        assert len(server.connections) == 2
+        release.set()
+        assert await waiting == b"x"
+        async with asyncio.timeout(5):
+            while len(server.connections) > 1:
+                await asyncio.sleep(0.01)
+
+
+async def test_the_end_closes_retired_connections_too(client: RemotingClient) -> None:
+    async def held(header: Header, command: Command, connection: Connection) -> Answer:
+        await asyncio.Event().wait()
+        return None
+
+    async with serving({CODE: held}) as (_, address):
+        waiting = asyncio.create_task(ask(client, address, b"x"))
+        await asyncio.sleep(0.02)
+        client.retire(address)
+        await client.close()
+        with pytest.raises(ConnectionLost):
+            await waiting
+
+
+async def test_one_attempt_to_connect_serves_all(client: RemotingClient) -> None:
+    async with serving({CODE: echo}) as (server, address):
+        first = asyncio.create_task(client.connect(address))
+        others = [asyncio.create_task(client.connect(address)) for _ in range(10)]
+        await asyncio.sleep(0)
+        first.cancel()
+        assert len(set(await asyncio.gather(*others))) == 1
+        assert len(server.connections) == 1
 
 
 async def test_errors_become_codes(client: RemotingClient) -> None:
