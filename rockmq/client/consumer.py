@@ -301,17 +301,15 @@ class Consumer:
         long as they don't fail; for more than that use a consumer with `order`.
         """
         async with callable_in_loop(handler, workers, concurrency, self.group) as call:
-            if ordered_by is not None:
-                work = Lines(call, retry, ordered_by).work
-            else:
-
-                async def work(message: ConsumedMessage) -> None:
-                    async with message.process(retry=retry, suppress=True):
-                        await call(message)
+            lines = Lines(call, retry, ordered_by) if ordered_by is not None else None
 
             async def worker() -> None:
                 while (message := await self._take()) is not None:
-                    await work(message)
+                    if lines is not None:
+                        await lines.work(message)
+                    else:
+                        async with message.process(retry=retry, suppress=True):
+                            await call(message)
 
             await self._run(worker, concurrency)
 

@@ -191,7 +191,8 @@ class PartDone(Exception):
 
 
 class Processing:
-    """The block around the work on one message, or on a batch of messages of one queue."""
+    """The block around the work on one message, or on a batch of messages of one queue; `begun` says when it began, in
+    seconds of the event loop."""
 
     __slots__ = ("_cancelling", "_interrupted", "_messages", "_retry", "_suppress", "_task", "begun")
 
@@ -200,18 +201,17 @@ class Processing:
         self._retry = retry
         self._suppress = suppress
         self._interrupted = False
-        self.begun = 0.0
-        """When the work began. Seconds of the event loop."""
         self._task: asyncio.Task[Any] | None = None
-        self._cancelling = 0
 
     async def __aenter__(self) -> ConsumedMessage:
         task = self._task = asyncio.current_task()
-        self._cancelling = task.cancelling() if task is not None else 0
-        process_queue = self._messages[0].process_queue
-        self.begun = process_queue.consumed_at = asyncio.get_running_loop().time()
+        assert task is not None
+        self._cancelling = task.cancelling()
+        first = self._messages[0]
+        process_queue = first.process_queue
+        self.begun = process_queue.consumed_at = task.get_loop().time()
         process_queue.blocks[self] = None
-        return self._messages[0]
+        return first
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -220,14 +220,16 @@ class Processing:
         process_queue = messages[0].process_queue
         counts = process_queue.counts
         counts.ended += 1
-        counts.work_seconds += asyncio.get_running_loop().time() - self.begun
+        assert self._task is not None
+        counts.work_seconds += self._task.get_loop().time() - self.begun
         try:
             if self._interrupted:
                 return self._was_interrupted(kind)
             if error is None:
                 for message in messages:
                     if message.state is State.DELIVERED:  # otherwise it was ended inside the block
-                        await message.ack()
+                        message.state = State.DONE
+                        message.outcome.acknowledged(message)
             else:
                 await self._failed(error)
         finally:

@@ -36,7 +36,8 @@ class Ended(ABC):
     def acknowledged(self, message: ConsumedMessage) -> None:
         process_queue = message.process_queue
         process_queue.counts.done += 1
-        self._finish(message)
+        self._cache.finish(process_queue, message.queue_offset, message.stored.size)
+        self._inbox.ended(process_queue)
 
     @abstractmethod
     async def refused(self, message: ConsumedMessage, delay_level: int, delay: float | None = None) -> None: ...
