@@ -6,9 +6,14 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
+import pytest
+
+from rockmq import embedded
 from rockmq.client import Client, ConsumedMessage, Consumer, Message, Sql, allocate
 from tests.client.conftest import NewTopic
-from tests.support import cluster
+from tests.support import apache, cluster
+from tests.support.events import events
+from tests.support.jars import CLIENTS
 
 Unique = Callable[[str], str]
 PATIENCE = 60
@@ -51,6 +56,28 @@ async def test_every_member_of_a_broadcast_has_every_message(
         async with again:
             assert await take(again, 1) == [b"6"], "it goes on where its file says"
     assert set((await mq.committed_offsets(group, topic)).values()) == {None}, "brokers keep nothing of a broadcast"
+
+
+async def test_java_goes_on_in_the_file_of_a_broadcast_and_we_in_javas(tmp_path: Path) -> None:
+    if missing := apache.available():
+        pytest.skip(missing)
+    async with embedded.serve(flush="ASYNC_FLUSH") as served, Client(served.namesrv, instance_name="red") as mq:
+        await mq.create_topic("orders", 2)
+        await send(mq, "orders", b"1", b"2")
+        async with mq.consumer("g", "orders", broadcast=True, from_where="first", offsets_directory=tmp_path) as consumer:
+            assert await take(consumer, 2) == [b"1", b"2"]
+        await send(mq, "orders", b"3", b"4", b"5")
+        ip, _, name = mq.client_id.partition("@")
+        where = f"namesrv={served.namesrv}", "topic=orders", "group=g", "broadcast=true", f"ip={ip}", f"instance={name}"
+        java = await asyncio.to_thread(
+            apache.program, CLIENTS[-1], "PushConsumer", *where, "count=3", "timeoutMs=60000",
+            directory=tmp_path, system={"rocketmq.client.localOffsetStoreDir": str(tmp_path)},
+        )  # fmt: skip
+        assert await asyncio.to_thread(java.wait, PATIENCE) == 0, java.tail()
+        assert len(events(java, "message")) == 3, "what we have done isn't given to it"
+        await send(mq, "orders", b"6")
+        async with mq.consumer("g", "orders", broadcast=True, offsets_directory=tmp_path) as consumer:
+            assert await take(consumer, 1) == [b"6"]
 
 
 async def test_refused_messages_come_again_when_they_are_wanted(mq: Client, new_topic: NewTopic, unique: Unique) -> None:
