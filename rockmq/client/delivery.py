@@ -220,11 +220,12 @@ class Processing:
         process_queue = messages[0].process_queue
         counts = process_queue.counts
         counts.ended += 1
-        assert self._task is not None
-        counts.work_seconds += self._task.get_loop().time() - self.begun
+        task, self._task = self._task, None  # nobody is interrupted any more
+        assert task is not None
+        counts.work_seconds += task.get_loop().time() - self.begun
         try:
             if self._interrupted:
-                return self._was_interrupted(kind)
+                return self._was_interrupted(task, kind)
             if error is None:
                 for message in messages:
                     if message.state is State.DELIVERED:  # otherwise it was ended inside the block
@@ -284,10 +285,9 @@ class Processing:
             message.end(State.REFUSED)
         await asyncio.gather(*(message.outcome.refused(message, EXPIRED_LEVEL) for message in late))
 
-    def _was_interrupted(self, kind: type[BaseException] | None) -> bool:
+    def _was_interrupted(self, task: "asyncio.Task[Any]", kind: type[BaseException] | None) -> bool:
         self._put_back()
-        assert self._task is not None
-        if kind is not asyncio.CancelledError or self._task.uncancel() > self._cancelling:
+        if kind is not asyncio.CancelledError or task.uncancel() > self._cancelling:
             return False  # it ended by itself just then, or somebody else cancels the task too
         text = f"the work on {self._messages[0]!r} took too long or its queue is lost: it was broken off"
         if not self._suppress:

@@ -62,6 +62,7 @@ class _Calls:
         self._workers = workers
         self._concurrency = concurrency
         self._name = name
+        self._running = 0
         if workers == "processes":
             try:
                 pickle.dumps(handler)
@@ -83,6 +84,8 @@ class _Calls:
         try:
             job = pool.submit(_call, self._handler, argument)
             running = asyncio.wrap_future(job)
+            self._running += 1
+            running.add_done_callback(self._ended)
             try:
                 result = await asyncio.shield(running)
             except asyncio.CancelledError:
@@ -108,8 +111,16 @@ class _Calls:
                 if message.state is State.DELIVERED:
                     await message.ack()
 
+    def _ended(self, running: "asyncio.Future[object]") -> None:
+        self._running -= 1
+        if not running.cancelled():
+            running.exception()  # whoever waited has it; when all have gone away, it is nobody's
+
     async def close(self) -> None:
-        await asyncio.to_thread(self._pool.shutdown, wait=self._workers == "processes", cancel_futures=True)
+        if self._running:  # left alone by one who couldn't wait
+            self._pool.shutdown(wait=False, cancel_futures=True)
+        else:
+            await asyncio.to_thread(self._pool.shutdown)
 
 
 def _call(handler: Callable[[Any], object], argument: object) -> object:

@@ -171,6 +171,7 @@ class Offsets:
         try:
             async with asyncio.timeout(timeout):
                 await commit(self._instance, self._group, queue, offset)
+            self._told[queue] = offset
         except (RockMQError, TimeoutError) as error:
             reason = str(error) or f"no answer within {timeout:g} s"
             log.warning("offset %d of queue %d of %s on %s isn't stored: messages behind it may come again (%s)",

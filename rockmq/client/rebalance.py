@@ -17,7 +17,7 @@ import math
 import random
 from collections.abc import Awaitable, Callable, Collection, Mapping
 
-from rockmq.base.errors import ClientError, RemotingError, RockMQError, RouteNotFound
+from rockmq.base.errors import ClientClosed, ClientError, RemotingError, RockMQError, RouteNotFound
 from rockmq.client.instance import Instance
 from rockmq.client.locks import Locks
 from rockmq.client.offsets import OffsetStore
@@ -102,21 +102,31 @@ class Rebalancer:
         await done
 
     async def run(self) -> None:
+        """Keep the share up to date until cancelled."""
+        try:
+            await self._rounds()
+        finally:
+            for each in self._waiting:
+                if not each.done():
+                    each.set_exception(ClientClosed("the consumer was closed meanwhile"))
+
+    async def _rounds(self) -> None:
         loop = asyncio.get_running_loop()
         while True:
             # In turns, because the time may be put off while we wait for it.
             while (wait := self._not_before - loop.time()) > 0:  # noqa: ASYNC110
                 await asyncio.sleep(wait)
             self._wanted.clear()
-            asked, self._waiting = self._waiting, []
+            asked = len(self._waiting)
             try:
                 pause = await self._round()
             except Exception:  # without rounds a consumer stands still and nobody knows
                 log.exception("sharing the queues of group %s failed, trying again", self._group)
                 pause = UNSETTLED_SECONDS
-            for each in asked:
+            for each in self._waiting[:asked]:
                 if not each.done():
                     each.set_result(None)
+            del self._waiting[:asked]
             self._not_before = max(self._not_before, loop.time() + GAP_SECONDS)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause):

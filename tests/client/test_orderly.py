@@ -13,6 +13,8 @@ from rockmq.broker import queue_locks
 from rockmq.client import Client, ConsumedMessage, Consumer, Message, MessageQueue, locks
 from tests.client.conftest import NewTopic
 from tests.support import apache, cluster
+from tests.support.events import events
+from tests.support.jars import CLIENTS
 from tests.support.process import free_broker_port, free_port
 
 Unique = Callable[[str], str]
@@ -147,6 +149,37 @@ class Work:
 
 def of(consumer: Consumer, topic: str) -> list[MessageQueue]:
     return [queue for queue in consumer.queues if queue.topic == topic]
+
+
+async def test_java_members_share_with_us(
+    mq: Client, peer: cluster.Cluster, new_topic: NewTopic, unique: Unique, tmp_path: Path
+) -> None:
+    if missing := apache.available():
+        pytest.skip(missing)
+    queues = await new_topic(4)
+    topic, group = queues[0].topic, unique("ordered")
+    work = Work()
+    async with mq.consumer(group, topic, order=True, from_where="first") as ours:
+        run = asyncio.create_task(ours.run(work))
+        where = f"namesrv={peer.namesrv}", f"topic={topic}", f"group={group}", "orderly=true"
+        java = await asyncio.to_thread(apache.program, CLIENTS[-1], "PushConsumer", *where, directory=tmp_path)
+        sending = asyncio.create_task(send(mq, queues, 200))
+        await until(lambda: len(of(ours, topic)) == 2)
+        await sending
+        await until(lambda: work.total + len(events(java, "message")) >= 800)
+        await asyncio.to_thread(java.terminate)
+        await until(lambda: len(of(ours, topic)) == 4)
+        await send(mq, queues, 5, 200)
+        await until(lambda: all(each[-1:] == [204] for each in work.done.values()))
+    await run
+    theirs: dict[int, list[int]] = defaultdict(list)
+    for event in events(java, "message"):
+        theirs[event["queueId"]].append(event["queueOffset"])
+    assert sum(map(len, theirs.values())) > 0
+    for number in range(4):
+        assert work.done[number] == sorted(work.done[number]), "in order"
+        assert theirs[number] == sorted(theirs[number])
+        assert sorted(work.done[number] + theirs[number]) == list(range(205)), "each message once"
 
 
 # A member that is killed. Brokers keep its locks for a minute; these are told to for three seconds.

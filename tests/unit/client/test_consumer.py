@@ -531,6 +531,20 @@ async def test_subscribing_and_unsubscribing(mq: Client, broker: FakeBroker, nam
         await member.unsubscribe("U")
 
 
+async def test_closing_ends_a_subscribe_that_waits(mq: Client, broker: FakeBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rebalance, "RETURN_SECONDS", 30.0)
+    member = await started(mq)
+    member.reconnected()  # shares are worked out in half a minute
+    await asyncio.sleep(0)
+    subscribing = asyncio.create_task(member.subscribe("T", "red"))
+    await until(lambda: len(broker.beats) >= 3)
+    await asyncio.sleep(0.05)
+    assert not subscribing.done()
+    await member.close()
+    with pytest.raises(ClientClosed):
+        await subscribing
+
+
 async def test_options_have_the_types_and_bounds_they_say(mq: Client, broker: FakeBroker) -> None:
     assert get_type_hints(ConsumerOptions) == get_type_hints(Options)
     for wrong in ({"pull_batch": 0}, {"max_in_flight": 0}, {"suspend": 31.0}, {"consume_timeout": 0.0}):

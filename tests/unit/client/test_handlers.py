@@ -10,7 +10,9 @@ import pytest
 
 from rockmq.base.errors import ClientError
 from rockmq.client import Client, ConsumedMessage, PartDone, backoff, outcomes
+from rockmq.protocol import codec
 from rockmq.protocol.codes import RequestCode
+from rockmq.protocol.headers.client import SendMessageBack
 from tests.unit.client.fakes import FakeBroker
 from tests.unit.client.test_consumer import until
 
@@ -343,3 +345,29 @@ async def test_a_cancelled_block_is_not_mistaken_for_one_that_hangs(mq: Client, 
         with pytest.raises(asyncio.CancelledError):
             await task
         assert (await anext(member)).queue_offset == 0, "it wasn't ended, and comes again"
+
+
+async def test_a_refusal_on_its_way_is_not_interrupted(mq: Client, broker: FakeBroker) -> None:
+    """The handler has failed in time, but the broker is slow to take its message back."""
+    broker.stored["T", 0] = [b"x"]
+    go_on = asyncio.Event()
+
+    async def slow(header: Any, request: Any, connection: Any) -> Any:
+        await go_on.wait()
+        return codec.reply(request)
+
+    broker._dispatch._handlers[RequestCode.CONSUMER_SEND_MSG_BACK] = (SendMessageBack, slow)
+
+    async def handle(message: ConsumedMessage) -> None:
+        raise ValueError
+
+    async with mq.consumer("g", "T", from_where="first", consume_timeout=0.1) as member:
+        run = asyncio.create_task(member.run(handle, 1))
+        await until(lambda: sent_back(broker))
+        await asyncio.sleep(0.3)
+        assert len(sent_back(broker)) == 1
+        go_on.set()
+        await until(lambda: member._cache.messages == 0)
+        assert not run.done()
+    await run
+    assert broker.offsets["g", "T", 0] == 1
