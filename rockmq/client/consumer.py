@@ -203,7 +203,7 @@ class Consumer:
                             self.group, timeout)  # fmt: skip
             await self._offsets.commit(self._positions(queues))
             if self._locks is not None:
-                await self._locks.unlock(each.queue for each in queues)
+                await self._locks.unlock_all()
             await self._send_back.close()
         finally:
             self._offsets.close()
@@ -388,7 +388,9 @@ class Consumer:
         """The broker has nothing at our offset: begin anew at the one it named, and make that the group's."""
         self._begin_anew({process_queue: offset})
 
-    def _begin_anew(self, offsets: Mapping[ProcessQueue, int]) -> None:
+    def _begin_anew(self, wanted: Mapping[ProcessQueue, int]) -> None:
+        offsets = {each: offset for each, offset in wanted.items()
+                   if each.leaving_since is None and each.queue.topic in self._subscriptions}  # fmt: skip
         self._inbox.withhold(*offsets)
         for process_queue, offset in offsets.items():
             pull = self._pulls[process_queue]
@@ -480,7 +482,7 @@ class Consumer:
 
     def reset(self, topic: str, offsets: dict[MessageQueue, int]) -> None:
         found = {each: offsets[queue] for queue, each in self._rebalancer.queues.items()
-                 if queue.topic == topic and queue in offsets and each.leaving_since is None}  # fmt: skip
+                 if queue.topic == topic and queue in offsets}  # fmt: skip
         log.info("group %s: an administrator has %d queues of %s go on elsewhere", self.group, len(found), topic)
         self._begin_anew(found)
 

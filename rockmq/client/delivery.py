@@ -225,8 +225,12 @@ class Processing:
         counts.work_seconds += task.get_loop().time() - self.begun
         try:
             if self._interrupted:
-                return self._was_interrupted(task, kind)
-            if error is None:
+                self._put_back()
+                if task.uncancel() <= self._cancelling and kind is asyncio.CancelledError:
+                    error = TimeoutError(
+                        f"the work on {messages[0]!r} took too long or its queue is lost: it was broken off"
+                    )
+            elif error is None:
                 for message in messages:
                     if message.state is State.DELIVERED:  # otherwise it was ended inside the block
                         message.state = State.DONE
@@ -238,6 +242,8 @@ class Processing:
         if self._suppress and isinstance(error, Exception):
             log.warning("%r failed and will be delivered again", messages[0], exc_info=error)
             return True
+        if self._interrupted and isinstance(error, TimeoutError):
+            raise error
         return None
 
     async def _failed(self, error: BaseException) -> None:
@@ -284,16 +290,6 @@ class Processing:
         for message in late:
             message.end(State.REFUSED)
         await asyncio.gather(*(message.outcome.refused(message, EXPIRED_LEVEL) for message in late))
-
-    def _was_interrupted(self, task: "asyncio.Task[Any]", kind: type[BaseException] | None) -> bool:
-        self._put_back()
-        if kind is not asyncio.CancelledError or task.uncancel() > self._cancelling:
-            return False  # it ended by itself just then, or somebody else cancels the task too
-        text = f"the work on {self._messages[0]!r} took too long or its queue is lost: it was broken off"
-        if not self._suppress:
-            raise TimeoutError(text)
-        log.warning("%s", text)
-        return True
 
 
 class Inbox:

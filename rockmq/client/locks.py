@@ -32,6 +32,9 @@ class Locks:
         self._instance = instance
         self._group = group
         self._soon = asyncio.Event()
+        self._granted: set[MessageQueue] = set()
+        self._silent: set[str] = set()
+        """Brokers of which it was told that they can't be asked."""
 
     async def lock(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, float | None]:
         """Ask for locks: until when each is ours, in seconds of the event loop, or None where another has it. A queue isn't
@@ -47,12 +50,23 @@ class Locks:
             answer = await self._instance.ask(to, RequestCode.LOCK_BATCH_MQ, LockBatch(), body, TIMEOUT)
             granted = set(json.decode(answer.body, LockedQueues, "locked queues").queues)
         except RockMQError as error:
-            log.warning("broker %s can't be asked for the locks of group %s, trying again: %s", broker, self._group, error)
+            if broker not in self._silent:
+                self._silent.add(broker)
+                log.warning(
+                    "broker %s can't be asked for the locks of group %s, trying again: %s", broker, self._group, error
+                )
             return {}
+        self._silent.discard(broker)
+        self._granted = (self._granted - set(queues)) | granted
         return {queue: until if queue in granted else None for queue in queues}
 
-    async def unlock(self, queues: Iterable[MessageQueue]) -> None:
-        """Let others have them. What fails is free when the broker has heard nothing for a minute."""
+    async def unlock_all(self) -> None:
+        """Let others have all that is ours."""
+        await self.unlock(list(self._granted))
+
+    async def unlock(self, queues: Collection[MessageQueue]) -> None:
+        """Let others have these. What fails is free when the broker has heard nothing for a minute."""
+        self._granted.difference_update(queues)
         await asyncio.gather(*(self._unlock(broker, each) for broker, each in _by_broker(queues).items()))
 
     async def _unlock(self, broker: str, queues: list[MessageQueue]) -> None:

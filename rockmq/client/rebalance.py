@@ -216,7 +216,7 @@ class Rebalancer:
         taken = await self._take(until)
         if taken:
             log.info("group %s takes %s", self._group, _listed(taken))
-        if lost or new:
+        if lost or taken:
             self._instance.heartbeat_soon()
         return unlocked
 
@@ -240,13 +240,15 @@ class Rebalancer:
                     log.warning("where to begin in queue %d of %s isn't known, trying again: %s",
                                 queue.queue_id, queue.topic, error)  # fmt: skip
                     return False
+                if queue.topic not in self._subscriptions:
+                    return False  # unsubscribed meanwhile
                 self.open(queue, start, until[queue])
                 return True
 
         queues = list(until)
         taken = await asyncio.gather(*map(take, queues))
         if self._locks is not None and not all(taken):
-            await self._locks.unlock(queue for queue, ours in zip(queues, taken, strict=True) if not ours)
+            await self._locks.unlock([queue for queue, ours in zip(queues, taken, strict=True) if not ours])
         return [queue for queue, ours in zip(queues, taken, strict=True) if ours]
 
     def open(self, queue: MessageQueue, offset: int, locked_until: float = math.inf) -> None:

@@ -371,3 +371,22 @@ async def test_a_refusal_on_its_way_is_not_interrupted(mq: Client, broker: FakeB
         assert not run.done()
     await run
     assert broker.offsets["g", "T", 0] == 1
+
+
+async def test_a_handler_that_raises_when_it_is_broken_off(mq: Client, broker: FakeBroker) -> None:
+    broker.stored["T", 0] = [b"x"]
+    done: list[int] = []
+
+    async def handle(message: ConsumedMessage) -> None:
+        if not message.reconsume_times:
+            try:
+                await asyncio.sleep(100)
+            except asyncio.CancelledError:
+                raise ValueError("in its own words") from None
+        done.append(message.reconsume_times)
+
+    async with mq.consumer("g", "T", from_where="first", consume_timeout=0.1) as member:
+        run = asyncio.create_task(member.run(handle, 1))
+        await until(lambda: done == [1])
+    await run
+    assert broker.offsets["g", "T", 0] == 1
