@@ -99,7 +99,6 @@ class Share:
         queue = process_queue.queue
         process_queue.limits = self._limits
         process_queue.counts = self.stats.setdefault(queue.topic, TopicStats()).now
-        self._limits.share(len(self.queues))
         loop = PullLoop(
             self._instance,
             self._group,
@@ -114,6 +113,7 @@ class Share:
         )
         name = f"pull of {queue.topic} {queue.queue_id} on {queue.broker_name}"
         self._pulls[process_queue] = self._tasks.start(loop.run(), name)
+        self._limits.share(len(self._pulls))
 
     def _deliver(self, process_queue: ProcessQueue, found: list[StoredMessage]) -> None:
         for stored in found:
@@ -161,7 +161,8 @@ class Share:
         return bool(process_queue.blocks) and not late
 
     def _drop(self, process_queue: ProcessQueue) -> None:
-        self._pulls.pop(process_queue, None)
+        del self._pulls[process_queue]
+        self._limits.share(len(self._pulls))
         self._cache.drop(process_queue)
         self._inbox.lost(process_queue)
 
@@ -172,9 +173,9 @@ class Share:
     def _locked_by_others(self, process_queues: Collection[ProcessQueue]) -> None:
         """They are worked on elsewhere: whatever is done with them here isn't to be stored."""
         gone = [each for each in process_queues if not each.dropped]
+        self._inbox.withhold(*gone)
         for process_queue in gone:
             self._pulls[process_queue].cancel()
-            self._inbox.withhold(process_queue)
             self._drop(process_queue)
             del self.queues[process_queue.queue]
         self.rebalancer.wake()
@@ -191,5 +192,5 @@ async def until(condition: Callable[[], bool], timeout: float) -> bool:
     deadline = loop.time() + timeout
     # Polled: this is rare and short, while an event would burden every message.
     while not (met := condition()) and loop.time() < deadline:  # noqa: ASYNC110
-        await asyncio.sleep(0.01)  # rare and short; an event would burden every message
+        await asyncio.sleep(0.01)
     return met
