@@ -282,8 +282,8 @@ class Consumer:
         how many seconds it comes again then (`backoff(1, 60)`).
 
         A handler that is no coroutine function is called on one of as many threads; or, for work that needs a processor, in
-        one of as many `processes`: handler and messages are pickled then, and each process imports the program's main module,
-        which needs its `if __name__ == "__main__":`.
+        one of as many `processes`: handler and messages are pickled then, and each process imports the program's main
+        module, which needs its `if __name__ == "__main__":`.
 
         With `ordered_by` messages of the same key are worked on one after the other, also of different queues, as long as
         they don't fail; for more than that use a consumer with `order`.
