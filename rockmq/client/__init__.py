@@ -8,7 +8,7 @@
                 async with message.process():
                     ...
 
-Not built yet: ordered and broadcast consumption, pop, static topics.
+Not built yet: pop, static topics.
 """
 
 from rockmq.base.errors import (
@@ -30,19 +30,25 @@ from rockmq.base.errors import (
 )
 from rockmq.client.acl import Key
 from rockmq.client.client import Client
-from rockmq.client.consumer import Consumer, Handler
-from rockmq.client.delivery import ConsumedMessage
+from rockmq.client.consumer import Consumer
+from rockmq.client.consumer_options import ConsumerOptions
+from rockmq.client.delivery import ConsumedMessage, PartDone
+from rockmq.client.handlers import BatchHandler, Handler
 from rockmq.client.producer import Producer
 from rockmq.client.pull import PullResult, PullStatus
 from rockmq.client.queues import Selector
+from rockmq.client.retries import Retry, backoff
 from rockmq.client.sending import SendReceipt, SendStatus
 from rockmq.client.states import State, StateChange
 from rockmq.client.subscription import BrokerFilter, Sql
 from rockmq.client.transactions import Decision, TransactionProducer, TransactionReceipt
+from rockmq.client.worker import Worker
+from rockmq.protocol import allocate
 from rockmq.protocol.bodies.common import MessageQueue
 from rockmq.protocol.message import Message, StoredMessage
 
 __all__ = [
+    "BatchHandler",
     "BatchIncomplete",
     "BrokerFilter",
     "Client",
@@ -53,6 +59,7 @@ __all__ = [
     "ConnectionLost",
     "ConsumedMessage",
     "Consumer",
+    "ConsumerOptions",
     "Decision",
     "Handler",
     "InvalidMessage",
@@ -60,6 +67,7 @@ __all__ = [
     "Message",
     "MessageQueue",
     "NotSupported",
+    "PartDone",
     "Producer",
     "ProtocolError",
     "PullResult",
@@ -67,6 +75,7 @@ __all__ = [
     "RemotingError",
     "RequestTimeout",
     "ResponseError",
+    "Retry",
     "RockMQError",
     "RouteNotFound",
     "Selector",
@@ -79,4 +88,7 @@ __all__ = [
     "TooManyInFlight",
     "TransactionProducer",
     "TransactionReceipt",
+    "Worker",
+    "allocate",
+    "backoff",
 ]

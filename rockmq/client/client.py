@@ -5,7 +5,7 @@ import logging
 import ssl
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Literal
+from typing import Literal, Unpack
 
 from rockmq.base.clock import Clock, SystemClock
 from rockmq.base.errors import ClientClosed, ClientError
@@ -13,11 +13,11 @@ from rockmq.client import producer as producers
 from rockmq.client.acl import Key
 from rockmq.client.admin import Admin
 from rockmq.client.consumer import Consumer
+from rockmq.client.consumer_options import ConsumerOptions
 from rockmq.client.in_flight import InFlight
 from rockmq.client.instance import Instance
 from rockmq.client.namespaces import Prefix, request_fields
 from rockmq.client.namesrv import parse
-from rockmq.client.offsets import FromWhere
 from rockmq.client.producer import Producer
 from rockmq.client.states import StateChange
 from rockmq.client.subscription import Topics
@@ -46,7 +46,8 @@ class Client(Admin):
     which stands before the names of topics and groups at the servers (`tenant%orders`), and here nowhere.
 
     Brokers know a client as `ip@instance[@unit]`. Without an `instance_name` each client has one of its own; with one, for
-    what must outlive the process, there may be one such client in a process at a time.
+    what must outlive the process, there may be one such client in a process at a time. Broadcast consumers keep their
+    offsets under it (by default under `ip@DEFAULT`), so two such processes on one machine need a name each.
 
     Memory is bounded: at most `max_in_flight` messages and `max_in_flight_bytes` are on their way to brokers at a time, over
     that `Producer.send` waits; each connection holds an unfinished frame of at most 16 MiB; what consumers hold, they say.
@@ -176,31 +177,15 @@ class Client(Admin):
         self._keep(made)
         return made
 
-    def consumer(
-        self,
-        group: str,
-        topics: Topics,
-        *,
-        max_in_flight: int = 256,
-        from_where: FromWhere = "last",
-        drain_timeout: float = 10.0,
-    ) -> Consumer:
+    def consumer(self, group: str, topics: Topics, **options: Unpack[ConsumerOptions]) -> Consumer:
         """A member of a consumer group, for use with `async with`.
 
         `topics` maps topics to the tags wanted (`"paid || refund"`, `"*"` for all), to a SQL92 expression (`Sql`) or to a
-        filter of the broker's (`BrokerFilter`), or lists topics. `max_in_flight` bounds the messages that were taken and not
-        finished. `from_where` says where the group begins in a queue in which it has no offset: "first", "last", or a time;
-        brokers begin young queues at the first message whatever it says.
+        filter of the broker's (`BrokerFilter`), or lists topics. The keywords are those of `ConsumerOptions`: `order=True`
+        for one message of a queue at a time, `broadcast=True` for all messages at every member, and more.
         """
         self._check(group)
-        made = Consumer(
-            self._instance,
-            group,
-            topics,
-            max_in_flight=max_in_flight,
-            from_where=from_where,
-            drain_timeout=drain_timeout,
-        )
+        made = Consumer(self._instance, group, topics, **options)
         self._keep(made)
         return made
 
