@@ -16,6 +16,7 @@ from rockmq.client.instance import Instance
 from rockmq.client.namesrv import parse
 from rockmq.client.offsets import FromWhere
 from rockmq.client.producer import Producer
+from rockmq.client.reading import Reading
 from rockmq.client.subscription import Topics
 from rockmq.client.transactions import Checker, TransactionProducer
 from rockmq.protocol import topics as topic_names
@@ -28,7 +29,7 @@ _COMPRESSIONS = {"zlib": Compression.ZLIB, "lz4": Compression.LZ4, "zstd": Compr
 _SERIALIZERS = {"json": Serializer.JSON, "binary": Serializer.ROCKETMQ}
 
 
-class Client(Admin):
+class Client(Reading):
     """A connection to a RocketMQ cluster, for use with `async with`.
 
     `name_servers` is `host:port`, several joined by `;`, `mq://host:port;host`, or a list; without it the environment
@@ -53,6 +54,8 @@ class Client(Admin):
                 in_flight=InFlight(max_in_flight, max_in_flight_bytes),
             )
         )
+        self.admin = Admin(self._instance)
+        """What administrators do."""
         self._started = False
         self._made: list[Producer | Consumer] = []
 
