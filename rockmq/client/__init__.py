@@ -8,7 +8,7 @@
                 async with message.process():
                     ...
 
-Not built yet: ordered and broadcast consumption, pop, static topics, access keys and TLS.
+Not built yet: ordered and broadcast consumption, static topics, access keys and TLS.
 """
 
 from rockmq.base.errors import (
@@ -31,6 +31,8 @@ from rockmq.base.errors import (
 from rockmq.client.client import Client
 from rockmq.client.consumer import Consumer, Handler
 from rockmq.client.delivery import ConsumedMessage
+from rockmq.client.pop_consumer import PopConsumer, PopHandler
+from rockmq.client.pop_message import PopMessage
 from rockmq.client.producer import Producer
 from rockmq.client.pull import PullResult, PullStatus
 from rockmq.client.queues import Selector
@@ -57,6 +59,9 @@ __all__ = [
     "Message",
     "MessageQueue",
     "NotSupported",
+    "PopConsumer",
+    "PopHandler",
+    "PopMessage",
     "Producer",
     "ProtocolError",
     "PullResult",

@@ -15,6 +15,7 @@ from rockmq.client.in_flight import InFlight
 from rockmq.client.instance import Instance
 from rockmq.client.namesrv import parse
 from rockmq.client.offsets import FromWhere
+from rockmq.client.pop_consumer import PopConsumer
 from rockmq.client.producer import Producer
 from rockmq.client.reading import Reading
 from rockmq.client.subscription import Topics
@@ -57,7 +58,7 @@ class Client(Reading):
         self.admin = Admin(self._instance)
         """What administrators do."""
         self._started = False
-        self._made: list[Producer | Consumer] = []
+        self._made: list[Producer | Consumer | PopConsumer] = []
 
     @property
     def client_id(self) -> str:
@@ -168,7 +169,44 @@ class Client(Reading):
         self._keep(made)
         return made
 
-    def _keep(self, made: Producer | Consumer) -> None:
+    def pop_consumer(
+        self,
+        group: str,
+        topics: Topics,
+        *,
+        invisible: float = 60.0,
+        max_in_flight: int = 96,
+        from_where: Literal["first", "last"] = "last",
+        order: bool = False,
+        assigned: bool = False,
+        max_reconsume_times: int = 16,
+        drain_timeout: float = 10.0,
+    ) -> PopConsumer:
+        """A member of a group that shares messages instead of queues, for use with `async with`.
+
+        `invisible` is how many seconds a message is ours alone; one that isn't acknowledged by then comes again. At most
+        `max_in_flight` messages of a topic and broker are popped and not ended. `from_where` says where a group begins that
+        is new to a topic. With `order` the messages of a queue come one after the other. With `assigned` brokers say what
+        each member pops from, for groups whose request mode is POP; without, it is all queues. A message that failed
+        once and then `max_reconsume_times` times again becomes a dead letter.
+        """
+        self._check(group)
+        made = PopConsumer(
+            self._instance,
+            group,
+            topics,
+            invisible=invisible,
+            max_in_flight=max_in_flight,
+            from_where=from_where,
+            order=order,
+            assigned=assigned,
+            max_reconsume_times=max_reconsume_times,
+            drain_timeout=drain_timeout,
+        )
+        self._keep(made)
+        return made
+
+    def _keep(self, made: Producer | Consumer | PopConsumer) -> None:
         self._made = [each for each in self._made if not each.closed]
         self._made.append(made)
 

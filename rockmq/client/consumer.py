@@ -19,6 +19,7 @@ from types import TracebackType
 from rockmq.base.errors import ClientClosed, ClientError, RemotingError, RockMQError
 from rockmq.base.tasks import Tasks
 from rockmq.client import running_info
+from rockmq.client.assignment import warn_if_popping
 from rockmq.client.delivery import ConsumedMessage, Handed, Inbox, State, consumed
 from rockmq.client.instance import Instance
 from rockmq.client.offsets import FromWhere, Offsets
@@ -123,6 +124,7 @@ class Consumer:
             await self._instance.heartbeat()
             self._tasks.start(self._rebalancer.run(), f"rebalance of {self.group}")
             self._tasks.every(PERSIST_SECONDS, self._persist, f"offsets of {self.group}")
+            self._tasks.start(warn_if_popping(self._instance, self.group, list(self._subscriptions)), "request mode")
             async with asyncio.timeout(START_TIMEOUT):
                 await self._rebalancer.settled.wait()
         except TimeoutError:

@@ -1,6 +1,7 @@
 """What an administrator sees of a consumer (ConsumerRunningInfo.java, ProcessQueueInfo.java; spelling as there)."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from msgspec import field
 
@@ -28,17 +29,25 @@ class ProcessQueueInfo(Body):
     last_consume_timestamp: int = 0
 
 
+class PopProcessQueueInfo(Body):
+    wait_ack_count: int
+    droped: bool = False
+    last_pop_timestamp: int = 0
+
+
 def encode(
     *,
     name_servers: Sequence[str],
     started_ms: int,
     subscriptions: Sequence[SubscriptionData],
     queues: Sequence[ProcessQueue],
+    pops: Mapping[str, PopProcessQueueInfo] = MappingProxyType({}),
+    consume_type: str = "CONSUME_PASSIVELY",
 ) -> bytes:
     """The body; the table of queues has objects as keys, which no ordinary JSON writer writes."""
     properties = {
         "PROP_NAMESERVER_ADDR": ";".join(name_servers),
-        "PROP_CONSUME_TYPE": "CONSUME_PASSIVELY",
+        "PROP_CONSUME_TYPE": consume_type,
         "PROP_CONSUMEORDERLY": "false",
         "PROP_THREADPOOL_CORE_SIZE": "1",
         "PROP_CONSUMER_START_TIMESTAMP": str(started_ms),
@@ -46,6 +55,7 @@ def encode(
     }
     table = json.object_map({each.queue.key(): _info(each) for each in sorted(queues, key=lambda each: each.queue)})
     parts = {
+        b"mqPopTable": json.object_map(dict(pops)),
         b"mqTable": table,
         b"properties": json.encode(properties),
         b"statusTable": b"{}",
