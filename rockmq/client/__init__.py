@@ -31,6 +31,7 @@ from rockmq.base.errors import (
 from rockmq.client.client import Client
 from rockmq.client.consumer import Consumer, Handler
 from rockmq.client.delivery import ConsumedMessage
+from rockmq.client.lite_pull import LitePullConsumer
 from rockmq.client.pop_consumer import PopConsumer, PopHandler
 from rockmq.client.pop_message import PopMessage
 from rockmq.client.producer import Producer
@@ -56,6 +57,7 @@ __all__ = [
     "Decision",
     "Handler",
     "InvalidMessage",
+    "LitePullConsumer",
     "Message",
     "MessageQueue",
     "NotSupported",

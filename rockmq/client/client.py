@@ -13,6 +13,7 @@ from rockmq.client.admin import Admin
 from rockmq.client.consumer import Consumer
 from rockmq.client.in_flight import InFlight
 from rockmq.client.instance import Instance
+from rockmq.client.lite_pull import LitePullConsumer, QueuesChanged
 from rockmq.client.namesrv import parse
 from rockmq.client.offsets import FromWhere
 from rockmq.client.pop_consumer import PopConsumer
@@ -58,7 +59,7 @@ class Client(Reading):
         self.admin = Admin(self._instance)
         """What administrators do."""
         self._started = False
-        self._made: list[Producer | Consumer | PopConsumer] = []
+        self._made: list[Producer | Consumer | PopConsumer | LitePullConsumer] = []
 
     @property
     def client_id(self) -> str:
@@ -206,7 +207,36 @@ class Client(Reading):
         self._keep(made)
         return made
 
-    def _keep(self, made: Producer | Consumer | PopConsumer) -> None:
+    def lite_pull_consumer(
+        self,
+        group: str,
+        topics: Topics | None = None,
+        *,
+        from_where: FromWhere = "last",
+        auto_commit: bool = True,
+        auto_commit_interval: float = 5.0,
+        on_queues: QueuesChanged | None = None,
+    ) -> LitePullConsumer:
+        """A consumer that is asked for messages, and that can be anywhere in its queues, for use with `async with`.
+
+        With `topics` it shares their queues with the group's other members; without, `assign` says which queues it reads.
+        `from_where` is for queues in which the group has no offset. With `auto_commit` a poll commits what polls before
+        it returned. `on_queues` is told each topic in use whose queues have changed, with its queues.
+        """
+        self._check(group)
+        made = LitePullConsumer(
+            self._instance,
+            group,
+            topics,
+            from_where=from_where,
+            auto_commit=auto_commit,
+            auto_commit_interval=auto_commit_interval,
+            on_queues=on_queues,
+        )
+        self._keep(made)
+        return made
+
+    def _keep(self, made: Producer | Consumer | PopConsumer | LitePullConsumer) -> None:
         self._made = [each for each in self._made if not each.closed]
         self._made.append(made)
 

@@ -66,7 +66,8 @@ class PullResult:
 
 async def pull(instance: Instance, to: str, broker_name: str, header: Pull, timeout: float) -> PullResult:
     """Ask once. Raises ResponseError for a refusal, RemotingError."""
-    answer = await instance.remoting.invoke(to, instance.request(RequestCode.PULL_MESSAGE, header), timeout)
+    code = RequestCode.LITE_PULL_MESSAGE if header.sys_flag & PullFlag.LITE_PULL else RequestCode.PULL_MESSAGE
+    answer = await instance.remoting.invoke(to, instance.request(code, header), timeout)
     status = _STATUSES.get(answer.code)
     if status is None:
         raise ResponseError(answer.code, answer.remark, to)
@@ -105,7 +106,8 @@ class Backoff:
 
 class PullLoop:
     """Pulls one queue until cancelled. `deliver` takes what was found, `room` waits until more may be pulled, `moved` is
-    told an offset to begin anew from when the broker no longer has ours."""
+    told an offset to begin anew from when the broker no longer has ours. A `lite` pull says itself what it wants, and
+    commits nothing (DefaultLitePullConsumerImpl.PullTaskImpl)."""
 
     def __init__(
         self,
@@ -117,6 +119,7 @@ class PullLoop:
         room: Callable[[ProcessQueue], "asyncio.Future[None] | None"],
         deliver: Callable[[ProcessQueue, list[StoredMessage]], None],
         moved: Callable[[ProcessQueue, int], None],
+        lite: bool = False,
     ) -> None:
         self._instance = instance
         self._subscription = subscription
@@ -124,6 +127,7 @@ class PullLoop:
         self._room = room
         self._deliver = deliver
         self._moved = moved
+        self._lite = lite
         self._broker_id = 0
         self._tags = frozenset(subscription.tags_set)
         self._errors = Backoff(0.1, 1.0)
@@ -138,7 +142,7 @@ class PullLoop:
             commit_offset=0,
             suspend_timeout_millis=SUSPEND_MS,
             sub_version=subscription.sub_version,
-            subscription=None,
+            subscription=subscription.sub_string if lite else None,
             expression_type=subscription.expression_type,
             max_msg_bytes=BYTES_MAX,
             bname=process_queue.queue.broker_name,
@@ -177,7 +181,9 @@ class PullLoop:
         header.queue_offset = process_queue.next_offset
         header.sys_flag = PullFlag.SUSPEND
         offset = process_queue.offset
-        if offset > 0 and to == self._instance.routes.master(process_queue.queue):
+        if self._lite:
+            header.sys_flag |= PullFlag.SUBSCRIPTION | PullFlag.LITE_PULL
+        elif offset > 0 and to == self._instance.routes.master(process_queue.queue):
             header.sys_flag |= PullFlag.COMMIT_OFFSET
             header.commit_offset = offset
         loop = asyncio.get_running_loop()
