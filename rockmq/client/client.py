@@ -186,7 +186,8 @@ class Client(Reading):
         """A member of a group that shares messages instead of queues, for use with `async with`.
 
         `invisible` is how many seconds a message is ours alone; one that isn't acknowledged by then comes again. At most
-        `max_in_flight` messages of a topic and broker are popped and not ended. `from_where` says where a group begins that
+        `max_in_flight` messages of a topic and broker are popped and not ended: no more than handlers get done in that
+        time, or the last of them are late before they are begun. `from_where` says where a group begins that
         is new to a topic. With `order` the messages of a queue come one after the other. With `assigned` brokers say what
         each member pops from, for groups whose request mode is POP; without, it is all queues. A message that failed
         once and then `max_reconsume_times` times again becomes a dead letter.

@@ -3,6 +3,7 @@ MQClientAPIImpl.processPopResponse; clients' spec, 3.12)."""
 
 import asyncio
 import logging
+import uuid
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 
@@ -118,6 +119,7 @@ class PopLoop:
         self._unacknowledged_max = unacknowledged_max
         self._deliver = deliver
         self._room: asyncio.Future[None] | None = None
+        self._order = order
         self._errors = Backoff(0.1, 1.0)
         self._quick = Backoff(0.01, 1.0)
         self._header = Pop(
@@ -190,10 +192,14 @@ class PopLoop:
             raise RemotingError("no route leads to its master")
         header = self._header
         header.max_msg_nums = min(COUNT_MAX, self._unacknowledged_max - self.unacknowledged)
+        if self._order and header.attempt_id is None:
+            # In order nobody gets anything while messages are out, but who asks again for those of a lost answer.
+            header.attempt_id = uuid.uuid4().hex
         self.last_pop_ms = self._instance.clock.now_ms()
         loop = asyncio.get_running_loop()
         asked_at = loop.time()
         found = await pop(self._instance, to, self.queue.broker_name, header, TIMEOUT)
+        header.attempt_id = None
         if found:
             self._quick.reset()
             self.unacknowledged += len(found)
