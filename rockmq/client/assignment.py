@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 from rockmq.base.errors import RemotingError, RockMQError
 from rockmq.client.instance import Instance
-from rockmq.protocol import json
+from rockmq.protocol import json, topics
 from rockmq.protocol.bodies.pop import Assignment, Assignments, QueryAssignmentBody
 from rockmq.protocol.codes import RequestCode
 from rockmq.protocol.headers.pop import QueryAssignment
@@ -26,12 +26,14 @@ async def assignments(instance: Instance, group: str, topic: str) -> list[Assign
     return found if isinstance(found, list) else None
 
 
-async def warn_if_popping(instance: Instance, group: str, topics: Iterable[str]) -> None:
+async def warn_if_popping(instance: Instance, group: str, subscribed: Iterable[str]) -> None:
     """Say so when an administrator has made it the group's mode to pop, and this member pulls all the same.
 
     Java's push consumer goes by the mode only with `clientRebalance=false`, else it pulls as ours does.
     """
-    for topic in topics:
+    for topic in subscribed:
+        if topics.is_retry(topic):
+            continue  # always pulled
         try:
             found = await assignments(instance, group, topic)
         except RockMQError as error:

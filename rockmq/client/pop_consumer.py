@@ -27,6 +27,7 @@ from rockmq.client.instance import Instance
 from rockmq.client.pop import FROM_BEGINNING, FROM_END, PopLoop, Popped
 from rockmq.client.pop_acks import Acks
 from rockmq.client.pop_message import HandedPop, PopMessage
+from rockmq.client.pull import Backoff
 from rockmq.client.running_info import PopProcessQueueInfo
 from rockmq.client.subscription import Topics, subscriptions
 from rockmq.protocol import pop
@@ -100,7 +101,9 @@ class PopConsumer:
         """Bounded by the loops, which pop no more than is acknowledged; None is the end."""
         self._wanted = asyncio.Event()
         self._settled = asyncio.Event()
-        self._missing: set[str] = set()
+        self._missing = Backoff(UNSETTLED_SECONDS, PERIOD_SECONDS)
+        self._told: set[str] = set()
+        """Topics of which it was said that they can't be popped."""
         self._processing = 0
         self._taken = 0
         self._started_ms = 0
@@ -409,25 +412,31 @@ class PopConsumer:
 
     async def _round(self) -> float:
         """Pop from what should be popped from, and nothing else; seconds until the next round."""
-        failed = False
+        failed = missing = False
         for topic, subscription in self._subscriptions.items():
             try:
                 wanted = await self._queues(topic)
             except RockMQError as error:
-                failed = True
-                if topic not in self._missing:
-                    self._missing.add(topic)
+                absent = isinstance(error, RouteNotFound)
+                missing |= absent
+                failed |= not absent
+                if topic not in self._told:
+                    self._told.add(topic)
                     log.warning("what group %s pops of %s stays as it is: %s", self.group, topic, error)
                 continue
-            self._missing.discard(topic)
+            self._told.discard(topic)
             for queue in [each for each in self._loops if each.topic == topic and each not in wanted]:
                 log.info("group %s pops no more from %s", self.group, self._loops[queue].name)
                 self._loops.pop(queue).stop()
             for queue in sorted(wanted - self._loops.keys()):
                 self._open(queue, subscription)
-        if self._loops:
-            self._settled.set()
-        return UNSETTLED_SECONDS if failed else PERIOD_SECONDS
+        if failed:
+            return UNSETTLED_SECONDS
+        self._settled.set()
+        if missing:
+            return self._missing.pause()
+        self._missing.reset()
+        return PERIOD_SECONDS
 
     async def _queues(self, topic: str) -> set[MessageQueue]:
         if self._assigned:

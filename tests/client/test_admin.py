@@ -261,6 +261,12 @@ async def test_brokers(mq: Client, peer: cluster.Cluster, new_topic: NewTopic) -
         assert (await brokers.config(peer.broker))["longPollingEnable"] == "true"
     with not_built(peer):
         assert (await brokers.stats(name, "TOPIC_PUT_NUMS", queue.topic)).day.sum >= 0
+    with not_built(peer):
+        entries = await brokers.queue_entries(queue, 0)
+        assert (entries.first, entries.end, len(entries.entries)) == (0, 1, 1)
+    with not_built(peer):
+        replication = await brokers.replication(name)
+        assert (replication.master, replication.slaves) == (True, [])
     for tidy_up in (brokers.clean_expired_queues, brokers.clean_unused_topics, brokers.delete_expired_log):
         with not_built(peer):
             await tidy_up(name)

@@ -7,8 +7,8 @@ from rockmq.client.admin.cluster import Cluster
 from rockmq.client.admin.topics import BrokerAddresses, addresses
 from rockmq.config import properties
 from rockmq.protocol import json
-from rockmq.protocol.bodies.admin import BrokerStatsData, ConsumerOffsets, StatsItem
-from rockmq.protocol.bodies.common import KVTable
+from rockmq.protocol.bodies.admin import BrokerStatsData, ConsumerOffsets, QueueEntries, Replication, StatsItem
+from rockmq.protocol.bodies.common import KVTable, MessageQueue
 from rockmq.protocol.bodies.pop import RequestMode, RequestModes
 from rockmq.protocol.codes import RequestCode
 from rockmq.protocol.headers.admin import (
@@ -19,6 +19,8 @@ from rockmq.protocol.headers.admin import (
     GetBrokerConfig,
     GetBrokerRuntimeInfo,
     GetBrokerStats,
+    GetQueueEntries,
+    GetReplication,
     UpdateBrokerConfig,
 )
 from rockmq.protocol.headers.pop import GetAllRequestModes
@@ -162,6 +164,19 @@ class BrokerAdmin:
             topic, _, group = key.partition("@")
             found[topic, group] = {int(queue_id): offset for queue_id, offset in queues.items()}
         return found
+
+    async def queue_entries(
+        self, queue: MessageQueue, offset: int, count: int = 16, group: str | None = None
+    ) -> QueueEntries:
+        """Entries of a queue from an offset on, and, for a group with members, which of them it subscribes to."""
+        header = GetQueueEntries(topic=queue.topic, queue_id=queue.queue_id, index=offset, count=count, consumer_group=group)
+        answer = await self._cluster.ask(queue.broker_name, RequestCode.QUERY_CONSUME_QUEUE, header)
+        return json.decode(answer.body, QueueEntries, "queue entries")
+
+    async def replication(self, broker: str) -> Replication:
+        """How the broker's slaves keep up."""
+        answer = await self._cluster.ask(broker, RequestCode.GET_BROKER_HA_STATUS, GetReplication())
+        return json.decode(answer.body, Replication, "replication")
 
     async def request_modes(self, broker: str) -> list[RequestMode]:
         """Groups and topics for which a mode was set, see `GroupAdmin.set_request_mode`."""

@@ -146,3 +146,41 @@ class ConsumerRunningInfo(Body, kw_only=True):
     status_table: dict[str, ConsumeRates] = field(default_factory=dict)
     user_consumer_info: dict[str, str] = field(default_factory=dict)
     jstack: str | None = None
+
+
+class QueueEntry(Body, kw_only=True):
+    """Where a message of a queue is in the log."""
+
+    position: Long = field(name="physicOffset")
+    size: Int = field(name="physicSize")
+    tags_code: Long
+    matches: bool = field(default=False, name="eval")
+    """Whether the group that was asked for subscribes to it."""
+
+
+class QueueEntries(Body, kw_only=True):
+    """`first` and `end` are the offsets that the queue has."""
+
+    first: Long = field(name="minQueueIndex")
+    end: Long = field(name="maxQueueIndex")
+    entries: list[QueueEntry] = field(default_factory=list, name="queueData")
+
+
+class Replica(Body, kw_only=True):
+    """A slave, as its master sees it; `behind` in bytes of the log."""
+
+    address: str = field(name="addr")
+    acknowledged: Long = field(name="slaveAckOffset")
+    behind: Long = field(name="diff")
+    in_sync: bool = False
+    bytes_per_second: Long = field(default=0, name="transferredByteInSecond")
+    sent_from: Long = field(default=0, name="transferFromWhere")
+
+
+class Replication(Body, kw_only=True):
+    """How a master's log gets to its slaves; `end` is the log's."""
+
+    master: bool
+    end: Long = field(name="masterCommitLogMaxOffset")
+    slaves_in_sync: Int = field(default=0, name="inSyncSlaveNums")
+    slaves: list[Replica] = field(default_factory=list, name="haConnectionInfo")

@@ -231,3 +231,17 @@ class CleanUnusedTopics(Header):
 @request(RequestCode.DELETE_EXPIRED_COMMITLOG)
 class DeleteExpiredLog(Header):
     pass
+
+
+@request(RequestCode.QUERY_CONSUME_QUEUE)
+class GetQueueEntries(TopicHeader, kw_only=True):
+    topic: Topic
+    queue_id: Int
+    index: Long
+    count: Int
+    consumer_group: Group | None = None
+
+
+@request(RequestCode.GET_BROKER_HA_STATUS)
+class GetReplication(Header):
+    pass

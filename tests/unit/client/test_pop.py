@@ -14,6 +14,7 @@ from rockmq.client.pop import received
 from rockmq.protocol import codec, json, pop
 from rockmq.protocol import properties as names
 from rockmq.protocol.bodies.pop import BatchAckBody
+from rockmq.protocol.bodies.route import TopicRouteData
 from rockmq.protocol.codec import Command
 from rockmq.protocol.codes import RequestCode, ResponseCode
 from rockmq.protocol.headers.client import HeartBeat, SendMessageBack, UnregisterClient
@@ -344,6 +345,27 @@ async def test_late_messages_arent_delivered(mq: Client, popping: PopBroker) -> 
         (message,) = await consumer.fetch()
         assert message.body == b"x"
         await message.ack()
+
+
+async def test_a_topic_that_comes_later_is_popped_then(mq: Client, names: FakeNames, popping: PopBroker) -> None:
+    route = names.routes.pop("T")
+    async with mq.pop_consumer("g", ["T"]) as consumer:
+        assert consumer.queues == []
+        names.routes["T"] = route
+        popping.put(b"x")
+        (message,) = await consumer.fetch(timeout=10)
+        await message.ack()
+
+
+async def test_who_pops_what_changes_with_the_route(mq: Client, names: FakeNames, popping: PopBroker) -> None:
+    async with mq.pop_consumer("g", ["T"]) as consumer:
+        assert [queue.broker_name for queue in consumer.queues] == ["a"]
+        route, names.routes["T"] = names.routes["T"], TopicRouteData()
+        await mq._instance.routes.fetch("T")
+        await until(lambda: consumer.queues == [])
+        names.routes["T"] = route
+        await mq._instance.routes.fetch("T")
+        await until(lambda: consumer.queues)
 
 
 # Wrong use
