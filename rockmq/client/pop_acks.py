@@ -101,13 +101,11 @@ class Acks:
         to = self._instance.routes.master(MessageQueue(gathered[0].topic, broker_name, 0))
         if to is None:
             raise RemotingError(f"broker {broker_name} has no master")
-        singly = list(gathered)
-        if len(gathered) > 1 and broker_name not in self._one_by_one:
-            near = [each for each in gathered if each.handle.offset - each.handle.start_offset < SPAN_MAX]
-            if await self._ask_many(to, broker_name, near):
-                singly = [each for each in gathered if each.handle.offset - each.handle.start_offset >= SPAN_MAX]
-        for message in singly:
-            await self._ask_one(to, message)
+        near = [] if broker_name in self._one_by_one else [each for each in gathered if _has_bit(each)]
+        together = len(near) > 1 and await self._ask_many(to, broker_name, near)
+        for message in gathered:
+            if not (together and _has_bit(message)):
+                await self._ask_one(to, message)
 
     async def _ask_many(self, to: str, broker_name: str, messages: Sequence[PopMessage]) -> bool:
         """Whether the broker knows such requests."""
@@ -132,6 +130,10 @@ class Acks:
             bname=handle.broker_name,
         )
         await self._instance.ask(to, RequestCode.ACK_MESSAGE, header)
+
+
+def _has_bit(message: PopMessage) -> bool:
+    return 0 <= message.handle.offset - message.handle.start_offset < SPAN_MAX
 
 
 def parts(group: str, messages: Sequence[PopMessage]) -> list[BatchAckPart]:

@@ -1,6 +1,7 @@
 """Pop consumers."""
 
 import asyncio
+import contextlib
 import logging
 from collections import Counter
 from collections.abc import Callable
@@ -8,6 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from rockmq.client import Client, ClientError, Message, PopMessage, Sql
+from rockmq.client.admin import GroupSettings
 from tests.client.conftest import NewTopic
 from tests.support import cluster
 
@@ -199,6 +201,33 @@ async def test_brokers_assign_queues_to_groups_that_are_to_pop(
             async with asyncio.timeout(30):
                 while f"group {group} is to pop {topic}" not in caplog.text:
                     await asyncio.sleep(0.01)
+
+
+async def test_members_pop_their_share_and_that_of_their_neighbours(
+    mq: Client, peer: cluster.Cluster, new_topic: NewTopic, unique: Unique
+) -> None:
+    topic, group = (await new_topic(6))[0].topic, unique("pop")
+    await mq.admin.groups.put(GroupSettings(group))
+    await mq.admin.groups.set_request_mode(group, topic, "POP", share_queues=1)
+    async with contextlib.AsyncExitStack() as stack:
+        members = []
+        for client in (mq, Client(peer.namesrv), Client(peer.namesrv)):
+            if client is not mq:
+                await stack.enter_async_context(client)
+            member = client.pop_consumer(group, [topic], from_where="first", assigned=True)
+            members.append(await stack.enter_async_context(member))
+        async with asyncio.timeout(60):
+            while any(len(member.queues) != 4 or member.queues[0].queue_id < 0 for member in members):
+                await asyncio.sleep(0.05)
+        shared = Counter(queue.queue_id for member in members for queue in member.queues)
+        assert shared == dict.fromkeys(range(6), 2)
+        sent = await send(mq, topic, 12)
+        got = await asyncio.gather(*(member.fetch(12, 0.3) for member in members))
+        while sum(map(len, got)) < 12:
+            got += await asyncio.gather(*(member.fetch(12, 0.3) for member in members))
+        for message in (message for part in got for message in part):
+            await message.ack()
+    assert sorted(message.msg_id for part in got for message in part) == sorted(sent)
 
 
 async def test_administrators_see_what_it_does(mq: Client, new_topic: NewTopic, unique: Unique) -> None:

@@ -3,7 +3,10 @@
 import asyncio
 import base64
 import contextlib
+import functools
+import itertools
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 
@@ -29,6 +32,7 @@ from rockmq.protocol.headers.pop import (
 from rockmq.protocol.message import decode_stored
 from rockmq.remoting.connection import Connection
 from rockmq.remoting.dispatch import Answer
+from tests.support import process, server
 from tests.unit.client.fakes import Fake, FakeBroker, FakeNames, record, refusal
 
 ODD_NAME_HASHES = ("Aa", "BB")
@@ -406,3 +410,33 @@ async def test_a_late_message_comes_again_and_one_member_is_enough() -> None:
             await again.extend(60)
             await again.ack()
             await until(lambda: consumer.in_flight == 1)  # that of the first, which the application still has
+
+
+async def test_a_broker_that_is_killed_and_comes_back(tmp_path: Path) -> None:
+    """What was popped and not acknowledged comes again, and the consumer goes on by itself."""
+    serve = functools.partial(
+        server.serve, tmp_path, namesrv_port=process.free_port(), broker_port=process.free_broker_port()
+    )
+    got: set[str] = set()
+
+    async def handle(message: PopMessage) -> None:
+        got.add(message.msg_id)
+
+    with contextlib.ExitStack() as stack:
+        served = await asyncio.to_thread(stack.enter_context, serve())
+        async with Client(served.namesrv) as mq:
+            await mq.create_topic("orders", 4)
+            async with (
+                mq.producer("pg", timeout=60, retries=200) as producer,
+                mq.pop_consumer("g", ["orders"], from_where="first", invisible=5) as consumer,
+            ):
+                run = asyncio.create_task(consumer.run(handle))
+                messages = (Message("orders", b"x") for _ in range(500))
+                sent = {(await producer.send(message)).msg_id for message in itertools.islice(messages, 250)}
+                served.kill()
+                await asyncio.to_thread(stack.enter_context, serve())
+                sent |= {(await producer.send(message)).msg_id for message in messages}
+                async with asyncio.timeout(60):
+                    while got != sent or consumer.in_flight:
+                        await asyncio.sleep(0.05)
+            await run
