@@ -469,7 +469,7 @@ class PopConsumer:
     def _deliver(self, loop: PopLoop, found: list[Popped]) -> None:
         expires_at = self._instance.clock.monotonic() + self._invisible
         messages = [PopMessage(stored, handle, loop, expires_at, self) for stored, handle in found]
-        if loop.stopped:
+        if self.closed:
             self._instance.tasks.start(self._give_back(messages), f"messages that {self.group} gives back")
             return
         tags = set(self._subscriptions[loop.queue.topic].tags_set)

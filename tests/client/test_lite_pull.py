@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from rockmq.client import Client, ClientError, LitePullConsumer, Message, MessageQueue, PullStatus, StoredMessage
+from rockmq.client import Client, ClientError, LitePullConsumer, Message, MessageQueue, PullStatus, Sql, StoredMessage
 from rockmq.client.admin import GroupSettings
 from tests.client.conftest import NewTopic
 from tests.support import cluster
@@ -109,6 +109,9 @@ async def test_going_anywhere_in_assigned_queues(mq: Client, new_topic: NewTopic
         assert [message.queue_offset for message in await polled(consumer, 3)] == [1, 3, 5]
         with pytest.raises(ClientError, match="isn't assigned"):
             consumer.position(other)
+        await consumer.assign([one], tags=Sql("TAGS = 'even'"))
+        await consumer.seek_to_begin(one)
+        assert [message.queue_offset for message in await polled(consumer, 4)] == [0, 2, 4, 6]
 
 
 async def test_members_share_the_queues(mq: Client, peer: cluster.Cluster, new_topic: NewTopic, unique: Unique) -> None:

@@ -15,7 +15,7 @@ from rockmq.base.errors import ProtocolError
 from rockmq.client import BrokerFilter, Client, ClientClosed, ClientError, Message, PopMessage, ResponseError
 from rockmq.client.pop import received
 from rockmq.protocol import codec, json, pop
-from rockmq.protocol import properties as names
+from rockmq.protocol import properties as names_of
 from rockmq.protocol.bodies.pop import BatchAckBody
 from rockmq.protocol.bodies.route import TopicRouteData
 from rockmq.protocol.codec import Command
@@ -166,16 +166,16 @@ def test_handles_are_put_together_of_the_answer() -> None:
     ]
     assert [message.reconsume_times for message, _ in found] == [0, 0, 4]
     assert {message.topic for message, _ in found} == {"T"}
-    assert {message.properties[names.FIRST_POP_TIME] for message, _ in found} == {"100"}
+    assert {message.properties[names_of.FIRST_POP_TIME] for message, _ in found} == {"100"}
 
 
 def test_a_handle_that_the_broker_wrote_is_kept() -> None:
     written = "8 90 60 1 2 broker-a 0 8"
     told = PopResponse(pop_time=100, invisible_time=60, revive_qid=5, rest_num=0)
-    stored = decode_stored(record("T", 0, 8, b"a", {names.POP_CK: written, names.FIRST_POP_TIME: "1"}), "broker-a")
+    stored = decode_stored(record("T", 0, 8, b"a", {names_of.POP_CK: written, names_of.FIRST_POP_TIME: "1"}), "broker-a")
     ((message, handle),) = received(stored, "T", "broker-a", told)
     assert handle.text == written
-    assert message.properties[names.FIRST_POP_TIME] == "1"
+    assert message.properties[names_of.FIRST_POP_TIME] == "1"
 
 
 def test_light_queues_lie_in_others() -> None:
@@ -259,6 +259,19 @@ async def test_an_acknowledgement_waits_for_the_new_handle(mq: Client, popping: 
     assert [ack.extra_info for ack in popping.acks] == ["0 2000 30000 4 0 a 0 0"]
 
 
+@pytest.mark.parametrize(("retry_flag", "topic"), [("0", "T"), ("1", "%RETRY%g_T"), ("2", "%RETRY%g+T")])
+async def test_what_comes_again_is_acknowledged_in_its_retry_topic(
+    mq: Client, popping: PopBroker, retry_flag: str, topic: str
+) -> None:
+    popping.put(b"x", **{names_of.POP_CK: f"7 90 60 1 {retry_flag} a 0 7"})
+    async with mq.pop_consumer("g", ["T"]) as consumer:
+        (message,) = await consumer.fetch()
+        await message.extend(5)
+        await message.ack()
+    assert [(change.topic, change.extra_info) for change in popping.changes] == [(topic, f"7 90 60 1 {retry_flag} a 0 7")]
+    assert [(ack.topic, ack.extra_info) for ack in popping.acks] == [(topic, f"7 2000 5000 4 {retry_flag} a 0 7")]
+
+
 # What becomes of messages
 
 
@@ -302,7 +315,7 @@ async def test_an_interrupted_handler_leaves_the_message_to_others(mq: Client, p
 
 
 async def test_other_tags_with_the_same_hash_are_acknowledged_unseen(mq: Client, popping: PopBroker) -> None:
-    popping.records = [record("T", 0, at, tag.encode(), {names.TAGS: tag}) for at, tag in enumerate(ODD_NAME_HASHES)]
+    popping.records = [record("T", 0, at, tag.encode(), {names_of.TAGS: tag}) for at, tag in enumerate(ODD_NAME_HASHES)]
     async with mq.pop_consumer("g", {"T": "Aa"}) as consumer:
         (message,) = await consumer.fetch()
         assert message.body == b"Aa"
