@@ -14,7 +14,7 @@ message when it is four hours old, and it is gone.)
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from types import TracebackType
 
 from rockmq.base.errors import ClientClosed, ClientError, RemotingError, RockMQError, RouteNotFound
@@ -29,7 +29,7 @@ from rockmq.client.pop_acks import Acks
 from rockmq.client.pop_message import HandedPop, PopMessage
 from rockmq.client.pull import Backoff
 from rockmq.client.running_info import PopProcessQueueInfo
-from rockmq.client.subscription import Topics, subscriptions
+from rockmq.client.subscription import Topics, Wanted, subscription, subscriptions
 from rockmq.protocol import pop
 from rockmq.protocol import topics as topic_names
 from rockmq.protocol.bodies.client import ConsumerData
@@ -189,6 +189,27 @@ class PopConsumer:
         """Messages that were popped and aren't ended."""
         return sum(loop.unacknowledged for loop in self._loops.values())
 
+    async def subscribe(self, topic: str, wanted: Wanted = "*") -> None:
+        """Pop this topic from now on, too, or by another expression. Raises ResponseError when a broker can't filter so."""
+        data = subscription(topic, wanted, self._instance.clock.now_ms())
+        await check_filters(self._instance, self.group, [data])
+        self._subscriptions[topic] = data
+        self._stop_popping(topic)
+        self._wanted.set()
+        self._instance.heartbeat_soon()
+
+    def unsubscribe(self, topic: str) -> None:
+        """Pop this topic no more. Messages of it that were popped are delivered."""
+        if self._subscriptions.pop(topic, None) is None:
+            raise ClientError(f"group {self.group} doesn't pop {topic!r} here")
+        self._stop_popping(topic)
+        self._instance.heartbeat_soon()
+
+    def _stop_popping(self, topic: str, wanted: Collection[MessageQueue] = ()) -> None:
+        for queue in [each for each in self._loops if each.topic == topic and each not in wanted]:
+            log.info("group %s pops no more from %s", self.group, self._loops[queue].name)
+            self._loops.pop(queue).stop()
+
     # Taking messages
 
     def __aiter__(self) -> "PopConsumer":
@@ -302,9 +323,7 @@ class PopConsumer:
         if message.reconsume_times >= self._max_reconsume_times:
             await self.given_up(message)
             return
-        if delay is None:
-            delay = BACKOFF_SECONDS[min(message.reconsume_times, len(BACKOFF_SECONDS) - 1)]
-        await self._postpone(message, delay)
+        await self._postpone(message, _backoff(message) if delay is None else delay)
 
     async def _postpone(self, message: PopMessage, delay: float) -> None:
         """Have it come again then, and with it those that are to come after it; then they are no longer ours."""
@@ -335,7 +354,7 @@ class PopConsumer:
             await self._instance.ask(to, RequestCode.CONSUMER_SEND_MSG_BACK, header, timeout=SEND_BACK_TIMEOUT)
         except RockMQError as error:
             log.warning("%r couldn't be made a dead letter, it comes again: %s", message, error)
-            await self._postpone(message, BACKOFF_SECONDS[-1])
+            await self._postpone(message, _backoff(message))
         except BaseException:
             self._drop(message)
             raise
@@ -413,7 +432,7 @@ class PopConsumer:
     async def _round(self) -> float:
         """Pop from what should be popped from, and nothing else; seconds until the next round."""
         failed = missing = False
-        for topic, subscription in self._subscriptions.items():
+        for topic, subscribed in list(self._subscriptions.items()):
             try:
                 wanted = await self._queues(topic)
             except RockMQError as error:
@@ -425,11 +444,11 @@ class PopConsumer:
                     log.warning("what group %s pops of %s stays as it is: %s", self.group, topic, error)
                 continue
             self._told.discard(topic)
-            for queue in [each for each in self._loops if each.topic == topic and each not in wanted]:
-                log.info("group %s pops no more from %s", self.group, self._loops[queue].name)
-                self._loops.pop(queue).stop()
+            if self._subscriptions.get(topic) is not subscribed:
+                continue  # it changed meanwhile, and the next round is due
+            self._stop_popping(topic, wanted)
             for queue in sorted(wanted - self._loops.keys()):
-                self._open(queue, subscription)
+                self._open(queue, subscribed)
         if failed:
             return UNSETTLED_SECONDS
         self._settled.set()
@@ -450,11 +469,11 @@ class PopConsumer:
         names = {queue.broker_name for queue in route.readable}
         return {MessageQueue(topic, name, -1) for name in names if route.master(name) is not None}
 
-    def _open(self, queue: MessageQueue, subscription: SubscriptionData) -> None:
+    def _open(self, queue: MessageQueue, subscribed: SubscriptionData) -> None:
         loop = self._loops[queue] = PopLoop(
             self._instance,
             self.group,
-            subscription,
+            subscribed,
             queue,
             invisible_ms=round(self._invisible * 1000),
             init_mode=FROM_BEGINNING if self._from_where == "first" else FROM_END,
@@ -469,10 +488,11 @@ class PopConsumer:
     def _deliver(self, loop: PopLoop, found: list[Popped]) -> None:
         expires_at = self._instance.clock.monotonic() + self._invisible
         messages = [PopMessage(stored, handle, loop, expires_at, self) for stored, handle in found]
-        if self.closed:
+        subscribed = self._subscriptions.get(loop.queue.topic)
+        if self.closed or subscribed is None:
             self._instance.tasks.start(self._give_back(messages), f"messages that {self.group} gives back")
             return
-        tags = set(self._subscriptions[loop.queue.topic].tags_set)
+        tags = set(subscribed.tags_set)
         last: dict[int, PopMessage] = {}
         for message in messages:
             if tags and message.tag not in tags:
@@ -523,6 +543,10 @@ class PopConsumer:
             },
             consume_type="CONSUME_POP",
         )
+
+
+def _backoff(message: PopMessage) -> float:
+    return BACKOFF_SECONDS[min(message.reconsume_times, len(BACKOFF_SECONDS) - 1)]
 
 
 def _chain(message: PopMessage) -> list[PopMessage]:

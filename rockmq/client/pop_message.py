@@ -145,12 +145,12 @@ class PopMessage:
 
     async def extend(self, seconds: float) -> None:
         """Have so much time from now on. Raises ResponseError when the message isn't ours any more, RemotingError."""
-        if self.state is not State.DELIVERED:
-            raise ClientError(f"{self!r} was acknowledged or refused before")
         if seconds <= 0:
             raise ClientError(f"a message can't be extended by {seconds:g} s")
-        if self.changing is not None and not self.changing.done():
+        while self.changing is not None and not self.changing.done():
             await asyncio.wait([self.changing])
+        if self.state is not State.DELIVERED:
+            raise ClientError(f"{self!r} was acknowledged or refused before")
         # Not ours to cancel: once the broker has heard of it, only the new handle counts.
         self.changing = asyncio.ensure_future(self._outcome.extended(self, seconds))
         self.changing.add_done_callback(lambda ended: ended.cancelled() or ended.exception())

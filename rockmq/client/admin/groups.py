@@ -231,6 +231,7 @@ class GroupAdmin:
         """Producers of the group that are connected to brokers of the topic."""
         header = GetProducerConnections(producer_group=group)
         masters = await self._cluster.masters_of(topic)
+        # The code by which brokers say that they don't know the group is that of any error.
         answers = await self._ask_each(masters, RequestCode.GET_PRODUCER_CONNECTION_LIST, header, ResponseCode.SYSTEM_ERROR)
         found = [json.decode(each.body, ProducerConnections, "producers of a group") for each in answers.values()]
         return _clients(connection for each in found for connection in each.connection_set)
