@@ -26,6 +26,7 @@ from rockmq.client.offsets import FromWhere, Offsets
 from rockmq.client.process_queue import Cache, ProcessQueue
 from rockmq.client.pull import PullLoop
 from rockmq.client.rebalance import Rebalancer
+from rockmq.client.running_info import ProcessQueueInfo
 from rockmq.client.subscription import Topics, Wanted, subscription, subscriptions
 from rockmq.protocol import topics as topic_names
 from rockmq.protocol.bodies.client import ConsumerData
@@ -447,12 +448,18 @@ class LitePullConsumer:
         raise Refusal(ResponseCode.SYSTEM_ERROR, f"the lite pull consumer {self.group} has no handler to try a message with")
 
     def running_info(self) -> bytes:
-        return running_info.encode(
+        return running_info.encode_active(
+            consume_type="CONSUME_ACTIVELY",
             name_servers=self._instance.names.addresses,
             started_ms=self._started_ms,
             subscriptions=list(self._subscriptions.values()),
-            queues=list(self._queues.values()),
-            consume_type="CONSUME_ACTIVELY",
+            queues={
+                queue.key(): ProcessQueueInfo(
+                    commit_offset=each.offset, cached_msg_count=each.count, cached_msg_size_in_mi_b=each.bytes >> 20
+                )
+                for queue, each in sorted(self._queues.items())
+            },
+            pops={},
         )
 
 

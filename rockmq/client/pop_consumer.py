@@ -532,16 +532,16 @@ class PopConsumer:
         return await handed.result
 
     def running_info(self) -> bytes:
-        return running_info.encode(
+        return running_info.encode_active(
+            consume_type="CONSUME_POP",
             name_servers=self._instance.names.addresses,
             started_ms=self._started_ms,
             subscriptions=list(self._subscriptions.values()),
-            queues=[],
+            queues={},
             pops={
                 queue.key(): PopProcessQueueInfo(wait_ack_count=loop.unacknowledged, last_pop_timestamp=loop.last_pop_ms)
                 for queue, loop in self._loops.items()
             },
-            consume_type="CONSUME_POP",
         )
 
 

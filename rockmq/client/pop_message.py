@@ -10,6 +10,8 @@ Nobody else gets it while its invisible time lasts, which `extend` makes longer.
 
 import asyncio
 import logging
+from collections.abc import Callable
+from datetime import timedelta
 from types import TracebackType
 from typing import Protocol
 
@@ -21,6 +23,10 @@ from rockmq.protocol.message import StoredMessage
 from rockmq.protocol.pop import ReceiptHandle
 
 log = logging.getLogger(__name__)
+
+
+Retry = Callable[[int], float]
+"""From the number of deliveries before this one to the seconds until the next."""
 
 
 class PopOutcome(Protocol):
@@ -89,6 +95,12 @@ class PopMessage:
         return self.stored.keys
 
     @property
+    def key(self) -> str | None:
+        """The first of its keys."""
+        keys = self.stored.keys
+        return keys[0] if keys else None
+
+    @property
     def properties(self) -> dict[str, str]:
         return self.stored.properties
 
@@ -131,10 +143,12 @@ class PopMessage:
         a dead letter."""
         await self.retry()
 
-    async def retry(self, delay: float | None = None) -> None:
-        """As `nack`, after so many seconds."""
-        if delay is not None and delay < 0:
-            raise ClientError(f"a message can't come again after {delay:g} s")
+    async def retry(self, delay: float | timedelta | None = None) -> None:
+        """As `nack`, after just so many seconds."""
+        if isinstance(delay, timedelta):
+            delay = delay.total_seconds()
+        if delay is not None and not 0 <= delay < float("inf"):
+            raise ClientError(f"a message can't come again after {delay:g} s: expected 0 or more")
         self._end(State.REFUSED)
         await self._outcome.refused(self, delay)
 
@@ -156,12 +170,13 @@ class PopMessage:
         self.changing.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
         await asyncio.shield(self.changing)
 
-    def process(self, *, suppress: bool = False) -> "PopProcessing":
+    def process(self, *, retry: Retry | None = None, suppress: bool = False) -> "PopProcessing":
         """`async with message.process():` acknowledges when the block ends well, and refuses when it raises.
 
-        The exception goes on to the caller; with `suppress` it is logged and ends here.
+        `retry` says after how many seconds it comes again then. The exception goes on to the caller; with `suppress` it is
+        logged and ends here.
         """
-        return PopProcessing(self, suppress)
+        return PopProcessing(self, retry, suppress)
 
     def _end(self, state: State) -> None:
         if self.state is not State.DELIVERED:
@@ -176,10 +191,11 @@ class PopMessage:
 class PopProcessing:
     """The block around the work on one message."""
 
-    __slots__ = ("_message", "_suppress")
+    __slots__ = ("_message", "_retry", "_suppress")
 
-    def __init__(self, message: PopMessage, suppress: bool) -> None:
+    def __init__(self, message: PopMessage, retry: Retry | None, suppress: bool) -> None:
         self._message = message
+        self._retry = retry
         self._suppress = suppress
 
     async def __aenter__(self) -> PopMessage:
@@ -196,7 +212,7 @@ class PopProcessing:
             elif error is None:
                 await message.ack()
             elif isinstance(error, Exception):
-                await message.nack()
+                await message.retry(self._delay())
             else:
                 message._end(State.WAITING)
                 message._outcome.returned(message)
@@ -206,6 +222,16 @@ class PopProcessing:
             log.warning("%r failed and will be delivered again", message, exc_info=error)
             return True
         return None
+
+    def _delay(self) -> float | None:
+        if self._retry is None:
+            return None
+        try:
+            delay = self._retry(self._message.reconsume_times)
+            return delay if 0 <= delay < float("inf") else None
+        except Exception:
+            log.exception("what says when %r is to come again failed; its tries say it", self._message)
+            return None
 
 
 class HandedPop:

@@ -1,7 +1,6 @@
 """What an administrator sees of a consumer (ConsumerRunningInfo.java, ProcessQueueInfo.java; spelling as there)."""
 
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 
 from msgspec import field
 
@@ -41,13 +40,11 @@ def encode(
     started_ms: int,
     subscriptions: Sequence[SubscriptionData],
     queues: Sequence[ProcessQueue],
-    pops: Mapping[str, PopProcessQueueInfo] = MappingProxyType({}),
-    consume_type: str = "CONSUME_PASSIVELY",
 ) -> bytes:
     """The body; the table of queues has objects as keys, which no ordinary JSON writer writes."""
     properties = {
         "PROP_NAMESERVER_ADDR": ";".join(name_servers),
-        "PROP_CONSUME_TYPE": consume_type,
+        "PROP_CONSUME_TYPE": "CONSUME_PASSIVELY",
         "PROP_CONSUMEORDERLY": "false",
         "PROP_THREADPOOL_CORE_SIZE": "1",
         "PROP_CONSUMER_START_TIMESTAMP": str(started_ms),
@@ -55,7 +52,6 @@ def encode(
     }
     table = json.object_map({each.queue.key(): _info(each) for each in sorted(queues, key=lambda each: each.queue)})
     parts = {
-        b"mqPopTable": json.object_map(dict(pops)),
         b"mqTable": table,
         b"properties": json.encode(properties),
         b"statusTable": b"{}",
@@ -74,3 +70,31 @@ def _info(process_queue: ProcessQueue) -> ProcessQueueInfo:
         cached_msg_size_in_mi_b=process_queue.bytes // (1024 * 1024),
         droped=process_queue.dropped,
     )
+
+
+def encode_active(
+    *,
+    consume_type: str,
+    name_servers: Sequence[str],
+    started_ms: int,
+    subscriptions: Sequence[SubscriptionData],
+    queues: Mapping[str, ProcessQueueInfo],
+    pops: Mapping[str, PopProcessQueueInfo],
+) -> bytes:
+    """The body for a consumer that pops, or of lite pull. Queues and pops by the texts of their keys."""
+    properties = {
+        "PROP_NAMESERVER_ADDR": ";".join(name_servers),
+        "PROP_CONSUME_TYPE": consume_type,
+        "PROP_CONSUMEORDERLY": "false",
+        "PROP_CONSUMER_START_TIMESTAMP": str(started_ms),
+        "PROP_CLIENT_VERSION": VERSION_NAME,
+    }
+    parts = {
+        b"mqPopTable": json.object_map(dict(pops)),
+        b"mqTable": json.object_map(dict(queues)),
+        b"properties": json.encode(properties),
+        b"statusTable": b"{}",
+        b"subscriptionSet": json.encode(subscriptions),
+        b"userConsumerInfo": b"{}",
+    }
+    return b"{" + b",".join(b'"%s":%s' % part for part in parts.items()) + b"}"

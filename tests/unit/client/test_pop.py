@@ -6,6 +6,7 @@ import contextlib
 import functools
 import itertools
 from collections.abc import AsyncIterator
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -283,6 +284,23 @@ async def test_delays_grow_with_the_tries(mq: Client, popping: PopBroker) -> Non
         second.stored.reconsume_times = 2
         await second.nack()
     assert [change.invisible_time for change in popping.changes] == [10_000, 60_000]
+
+
+async def test_delays_of_ones_own(mq: Client, popping: PopBroker) -> None:
+    popping.put(*[b"x"] * 4)
+    async with mq.pop_consumer("g", ["T"]) as consumer:
+        first, second, third, fourth = await consumer.fetch()
+        second.stored.reconsume_times = 3
+        async with first.process(retry=lambda tries: 2**tries, suppress=True):
+            raise ValueError("the application failed")
+        async with second.process(retry=lambda tries: 2**tries, suppress=True):
+            raise ValueError("the application failed")
+        async with fourth.process(retry=lambda tries: 1 // tries, suppress=True):
+            raise ValueError("the application failed")
+        with pytest.raises(ClientError, match="0 or more"):
+            await third.retry(-1)
+        await third.retry(timedelta(minutes=5))
+    assert [change.invisible_time for change in popping.changes] == [1_000, 8_000, 10_000, 300_000]
 
 
 async def test_what_was_tried_too_often_is_a_dead_letter(mq: Client, popping: PopBroker) -> None:
