@@ -8,7 +8,7 @@
                 async with message.process():
                     ...
 
-Not built yet: ordered and broadcast consumption, static topics, access keys and TLS.
+Not built yet: static topics, access keys and TLS.
 """
 
 from rockmq.base.errors import (
@@ -29,21 +29,27 @@ from rockmq.base.errors import (
     TooManyInFlight,
 )
 from rockmq.client.client import Client
-from rockmq.client.consumer import Consumer, Handler
-from rockmq.client.delivery import ConsumedMessage
+from rockmq.client.consumer import Consumer
+from rockmq.client.consumer_options import ConsumerOptions
+from rockmq.client.delivery import ConsumedMessage, PartDone
+from rockmq.client.handlers import BatchHandler, Handler
 from rockmq.client.lite_pull import LitePullConsumer
 from rockmq.client.pop_consumer import PopConsumer, PopHandler
 from rockmq.client.pop_message import PopMessage
 from rockmq.client.producer import Producer
 from rockmq.client.pull import PullResult, PullStatus
 from rockmq.client.queues import Selector
+from rockmq.client.retries import Retry, backoff
 from rockmq.client.sending import SendReceipt, SendStatus
 from rockmq.client.subscription import BrokerFilter, Sql
 from rockmq.client.transactions import Decision, TransactionProducer, TransactionReceipt
+from rockmq.client.worker import Worker
+from rockmq.protocol import allocate
 from rockmq.protocol.bodies.common import MessageQueue
 from rockmq.protocol.message import Message, StoredMessage
 
 __all__ = [
+    "BatchHandler",
     "BatchIncomplete",
     "BrokerFilter",
     "Client",
@@ -54,6 +60,7 @@ __all__ = [
     "ConnectionLost",
     "ConsumedMessage",
     "Consumer",
+    "ConsumerOptions",
     "Decision",
     "Handler",
     "InvalidMessage",
@@ -61,6 +68,7 @@ __all__ = [
     "Message",
     "MessageQueue",
     "NotSupported",
+    "PartDone",
     "PopConsumer",
     "PopHandler",
     "PopMessage",
@@ -71,6 +79,7 @@ __all__ = [
     "RemotingError",
     "RequestTimeout",
     "ResponseError",
+    "Retry",
     "RockMQError",
     "RouteNotFound",
     "Selector",
@@ -81,4 +90,7 @@ __all__ = [
     "TooManyInFlight",
     "TransactionProducer",
     "TransactionReceipt",
+    "Worker",
+    "allocate",
+    "backoff",
 ]

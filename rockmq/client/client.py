@@ -4,13 +4,14 @@ import contextlib
 import logging
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Literal
+from typing import Literal, Unpack
 
 from rockmq.base.clock import Clock, SystemClock
 from rockmq.base.errors import ClientClosed, ClientError
 from rockmq.client import producer as producers
 from rockmq.client.admin import Admin
 from rockmq.client.consumer import Consumer
+from rockmq.client.consumer_options import ConsumerOptions
 from rockmq.client.in_flight import InFlight
 from rockmq.client.instance import Instance
 from rockmq.client.lite_pull import LitePullConsumer, QueuesChanged
@@ -36,7 +37,9 @@ class Client(Reading):
 
     `name_servers` is `host:port`, several joined by `;`, `mq://host:port;host`, or a list; without it the environment
     variable NAMESRV_ADDR is used. At most `max_in_flight` messages and `max_in_flight_bytes` are on their way to brokers
-    at a time: over that `Producer.send` waits.
+    at a time: over that `Producer.send` waits. `instance_name` makes the client id `ip@name`, which no other client of this
+    machine may have; by default it is different each time. Broadcast consumers keep their offsets under it (by default
+    under `ip@DEFAULT`), so two such processes on one machine need a name each.
     """
 
     def __init__(
@@ -46,6 +49,7 @@ class Client(Reading):
         serializer: Literal["json", "binary"] = "json",
         max_in_flight: int = 4096,
         max_in_flight_bytes: int = 32 * 1024 * 1024,
+        instance_name: str | None = None,
         clock: Clock | None = None,
     ) -> None:
         super().__init__(
@@ -54,6 +58,7 @@ class Client(Reading):
                 clock or SystemClock(),
                 serializer=_SERIALIZERS[serializer],
                 in_flight=InFlight(max_in_flight, max_in_flight_bytes),
+                instance_name=instance_name,
             )
         )
         self.admin = Admin(self._instance)
@@ -142,31 +147,15 @@ class Client(Reading):
         self._keep(made)
         return made
 
-    def consumer(
-        self,
-        group: str,
-        topics: Topics,
-        *,
-        max_in_flight: int = 256,
-        from_where: FromWhere = "last",
-        drain_timeout: float = 10.0,
-    ) -> Consumer:
+    def consumer(self, group: str, topics: Topics, **options: Unpack[ConsumerOptions]) -> Consumer:
         """A member of a consumer group, for use with `async with`.
 
         `topics` maps topics to the tags wanted (`"paid || refund"`, `"*"` for all), to a SQL92 expression (`Sql`) or to a
-        filter of the broker's (`BrokerFilter`), or lists topics. `max_in_flight` bounds the messages that were taken and not
-        finished. `from_where` says where the group begins in a queue in which it has no offset: "first", "last", or a time;
-        brokers begin young queues at the first message whatever it says.
+        filter of the broker's (`BrokerFilter`), or lists topics. The keywords are those of `ConsumerOptions`: `order=True`
+        for one message of a queue at a time, `broadcast=True` for all messages at every member, and more.
         """
         self._check(group)
-        made = Consumer(
-            self._instance,
-            group,
-            topics,
-            max_in_flight=max_in_flight,
-            from_where=from_where,
-            drain_timeout=drain_timeout,
-        )
+        made = Consumer(self._instance, group, topics, **options)
         self._keep(made)
         return made
 

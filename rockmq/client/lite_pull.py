@@ -29,7 +29,7 @@ from rockmq.client.rebalance import Rebalancer
 from rockmq.client.running_info import ProcessQueueInfo
 from rockmq.client.subscription import Topics, Wanted, subscription, subscriptions
 from rockmq.protocol import topics as topic_names
-from rockmq.protocol.bodies.client import ConsumerData
+from rockmq.protocol.bodies.client import ConsumerData, DirectResult
 from rockmq.protocol.bodies.common import MessageQueue, SubscriptionData
 from rockmq.protocol.codes import ResponseCode
 from rockmq.protocol.message import StoredMessage
@@ -239,11 +239,11 @@ class LitePullConsumer:
         if max_messages < 1:
             raise ClientError(f"max_messages is {max_messages}, and must be 1 at least")
         self._before.clear()
-        if self._auto_commit and self._instance.clock.monotonic() >= self._next_commit:
-            self._next_commit = self._instance.clock.monotonic() + self._auto_commit_interval
-            self._tell()
         self._polling = True
         try:
+            if self._auto_commit and self._instance.clock.monotonic() >= self._next_commit:
+                self._next_commit = self._instance.clock.monotonic() + self._auto_commit_interval
+                await self._offsets.tell({queue: each.offset for queue, each in self._queues.items()})
             async with asyncio.timeout(timeout):
                 while not (found := self._take(max_messages)) and not self.closed:
                     self._arrived.clear()
@@ -305,11 +305,6 @@ class LitePullConsumer:
         )
         self._told.update(offsets)
 
-    def _tell(self) -> None:
-        positions = {queue: each.offset for queue, each in self._queues.items() if self._told.get(queue) != each.offset}
-        self._offsets.tell(positions)
-        self._told.update(positions)
-
     def _done(self, process_queues: Collection[ProcessQueue]) -> dict[MessageQueue, int]:
         """Where those queues are, without what the last poll returned."""
         return {each.queue: self._before.get(each, each.offset) for each in process_queues}
@@ -364,6 +359,7 @@ class LitePullConsumer:
             room=self._room,
             deliver=self._deliver,
             moved=self._moved,
+            commits=False,
             lite=True,
         )
         name = f"lite pull of {queue.topic} {queue.queue_id} on {queue.broker_name}"
@@ -438,16 +434,22 @@ class LitePullConsumer:
         return sorted(route.readable) if route is not None else []
 
     def reconnected(self) -> None:
+        self._offsets.forget()
         if self._rebalancer is not None:
             self._rebalancer.hold()
 
     def status(self, topic: str) -> dict[MessageQueue, int]:
         return {queue: each.offset for queue, each in self._queues.items() if queue.topic == topic}
 
-    async def consume_directly(self, message: StoredMessage) -> str:
+    def reset(self, topic: str, offsets: dict[MessageQueue, int]) -> None:
+        for queue in offsets.keys() & self._queues.keys():
+            if self._queues[queue] not in self._leaving:
+                self._seek(queue, offsets[queue])
+
+    async def consume_directly(self, message: StoredMessage) -> DirectResult:
         raise Refusal(ResponseCode.SYSTEM_ERROR, f"the lite pull consumer {self.group} has no handler to try a message with")
 
-    def running_info(self) -> bytes:
+    def running_info(self, *, stacks: bool = False) -> bytes:
         return running_info.encode_active(
             consume_type="CONSUME_ACTIVELY",
             name_servers=self._instance.names.addresses,
@@ -460,6 +462,7 @@ class LitePullConsumer:
                 for queue, each in sorted(self._queues.items())
             },
             pops={},
+            stacks=stacks,
         )
 
 

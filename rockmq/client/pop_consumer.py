@@ -32,7 +32,7 @@ from rockmq.client.running_info import PopProcessQueueInfo
 from rockmq.client.subscription import Topics, Wanted, subscription, subscriptions
 from rockmq.protocol import pop
 from rockmq.protocol import topics as topic_names
-from rockmq.protocol.bodies.client import ConsumerData
+from rockmq.protocol.bodies.client import ConsumerData, DirectResult
 from rockmq.protocol.bodies.common import MessageQueue, SubscriptionData
 from rockmq.protocol.codes import RequestCode
 from rockmq.protocol.header import decode
@@ -525,13 +525,16 @@ class PopConsumer:
     def status(self, topic: str) -> dict[MessageQueue, int]:
         return {}  # where the group is, brokers know
 
-    async def consume_directly(self, message: StoredMessage) -> str:
+    def reset(self, topic: str, offsets: dict[MessageQueue, int]) -> None:
+        """Nothing to do: where the group is, brokers know."""
+
+    async def consume_directly(self, message: StoredMessage) -> DirectResult:
         handed = HandedPop()
         handle = ReceiptHandle(0, 0, 0, 0, "0", message.broker_name, message.queue_id, message.queue_offset)
         self._ready.put_nowait(PopMessage(message, handle, None, float("inf"), handed))
-        return await handed.result
+        return DirectResult(order=self._order, consume_result=await handed.result, spent_time_mills=0)
 
-    def running_info(self) -> bytes:
+    def running_info(self, *, stacks: bool = False) -> bytes:
         return running_info.encode_active(
             consume_type="CONSUME_POP",
             name_servers=self._instance.names.addresses,
@@ -542,6 +545,7 @@ class PopConsumer:
                 queue.key(): PopProcessQueueInfo(wait_ack_count=loop.unacknowledged, last_pop_timestamp=loop.last_pop_ms)
                 for queue, loop in self._loops.items()
             },
+            stacks=stacks,
         )
 
 

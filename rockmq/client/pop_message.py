@@ -10,7 +10,6 @@ Nobody else gets it while its invisible time lasts, which `extend` makes longer.
 
 import asyncio
 import logging
-from collections.abc import Callable
 from datetime import timedelta
 from types import TracebackType
 from typing import Protocol
@@ -18,15 +17,12 @@ from typing import Protocol
 from rockmq.base.errors import ClientError
 from rockmq.client.delivery import State
 from rockmq.client.pop import PopLoop
+from rockmq.client.retries import Retry
 from rockmq.protocol.bodies.common import MessageQueue
 from rockmq.protocol.message import StoredMessage
 from rockmq.protocol.pop import ReceiptHandle
 
 log = logging.getLogger(__name__)
-
-
-Retry = Callable[[int], float]
-"""From the number of deliveries before this one to the seconds until the next."""
 
 
 class PopOutcome(Protocol):

@@ -40,6 +40,7 @@ UNRECORDED = {
     RequestCode.CLONE_GROUP_OFFSET,
     RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT,
     RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS,
+    RequestCode.RESET_CONSUMER_CLIENT_OFFSET,
     # These are sent by our client, which tests/client shows beside Apache's broker.
     RequestCode.QUERY_CONSUME_TIME_SPAN,
     RequestCode.DELETE_EXPIRED_COMMITLOG,

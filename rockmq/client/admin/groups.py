@@ -14,10 +14,9 @@ from rockmq.protocol.bodies.admin import (
     GroupSubscription,
     GroupTableBody,
     ProducerTable,
-    ResetOffsets,
     TimeSpans,
 )
-from rockmq.protocol.bodies.client import ConsumerConnections, ProducerConnections
+from rockmq.protocol.bodies.client import ConsumerConnections, ProducerConnections, ResetOffsets
 from rockmq.protocol.bodies.common import Connection, DataVersion, GroupConfig, MessageQueue, SubscriptionData
 from rockmq.protocol.bodies.pop import Mode, RequestMode
 from rockmq.protocol.bodies.route import TopicList

@@ -82,10 +82,6 @@ class ConsumerOffsets(Body, kw_only=True):
     offset_table: dict[str, dict[str, Long]] = field(default_factory=dict)
 
 
-class ResetOffsets(Body, kw_only=True):
-    offset_table: dict[str, Long] = field(default_factory=dict)
-
-
 class GroupStatus(Body, kw_only=True):
     """By client, offsets by queue."""
 

@@ -126,6 +126,16 @@ class ResetOffset(TopicHeader, kw_only=True):
     offset: Long | None = None
 
 
+@request(RequestCode.RESET_CONSUMER_CLIENT_OFFSET)
+class ResetConsumerOffset(TopicHeader, kw_only=True):
+    """A broker tells a consumer to go on elsewhere: `rockmq.protocol.bodies.client.ResetOffsets` says where."""
+
+    topic: Topic
+    group: Group
+    timestamp: Long = -1
+    is_force: bool = True
+
+
 @request(RequestCode.CLONE_GROUP_OFFSET)
 class CloneGroupOffset(TopicHeader, kw_only=True):
     src_group: str
