@@ -191,19 +191,21 @@ class PopConsumer:
 
     async def subscribe(self, topic: str, wanted: Wanted = "*") -> None:
         """Pop this topic from now on, too, or by another expression. Raises ResponseError when a broker can't filter so."""
+        if not self._started_ms or self.closed:
+            raise ClientClosed("this consumer is closed, or was not started: use `async with`")
         data = subscription(topic, wanted, self._instance.clock.now_ms())
         await check_filters(self._instance, self.group, [data])
         self._subscriptions[topic] = data
+        await self._instance.heartbeat()
         self._stop_popping(topic)
         self._wanted.set()
-        self._instance.heartbeat_soon()
 
-    def unsubscribe(self, topic: str) -> None:
-        """Pop this topic no more. Messages of it that were popped are delivered."""
+    async def unsubscribe(self, topic: str) -> None:
+        """Pop this topic no more. Messages of it that were popped are delivered. Raises ClientError when it isn't popped."""
         if self._subscriptions.pop(topic, None) is None:
-            raise ClientError(f"group {self.group} doesn't pop {topic!r} here")
+            raise ClientError(f"group {self.group} isn't subscribed to {topic!r}")
         self._stop_popping(topic)
-        self._instance.heartbeat_soon()
+        await self._instance.heartbeat()
 
     def _stop_popping(self, topic: str, wanted: Collection[MessageQueue] = ()) -> None:
         for queue in [each for each in self._loops if each.topic == topic and each not in wanted]:
