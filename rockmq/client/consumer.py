@@ -281,10 +281,14 @@ class Consumer:
         """Call `handler` for each message, up to `concurrency` at a time, until the consumer is closed or this is cancelled.
 
         A message is acknowledged when its handler returns, and refused, with a log line, when it raises; `retry` says after
-        how many seconds it comes again then (`backoff(1, 60)`). A handler that is no coroutine function is called on one of
-        as many threads, or, for work that needs a processor, in one of as many `processes`: then it and the messages are
-        pickled. With `ordered_by` messages of the same key are worked on one after the other, also of different queues, as
-        long as they don't fail; for more than that use a consumer with `order`.
+        how many seconds it comes again then (`backoff(1, 60)`).
+
+        A handler that is no coroutine function is called on one of as many threads; or, for work that needs a processor, in
+        one of as many `processes`: handler and messages are pickled then, and each process imports the program's main
+        module, which needs its `if __name__ == "__main__":`.
+
+        With `ordered_by` messages of the same key are worked on one after the other, also of different queues, as long as
+        they don't fail; for more than that use a consumer with `order`.
         """
         async with callable_in_loop(handler, workers, concurrency, self.group) as call:
             lines = Lines(call, retry, ordered_by) if ordered_by is not None else None
