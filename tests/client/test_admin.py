@@ -239,13 +239,21 @@ async def test_brokers(mq: Client, peer: cluster.Cluster, new_topic: NewTopic) -
     known = await brokers.clusters()
     assert known.clusters == {cluster.cluster_name(peer): [name]}
     assert known.brokers[name].addresses == {0: peer.broker}
+
+    async def has_figures() -> bool:
+        """Apache's broker has none in its first seconds, and may fail to say so."""
+        try:
+            return (await brokers.runtime_info(name)).puts_per_second is not None
+        except ResponseError:
+            return False
+
+    await eventually(has_figures)
     info = await brokers.runtime_info(name)
     assert info.version is not None
     assert info.version.startswith("V5_")
     assert info.log_max_offset is not None
     assert info.log_max_offset > 0
     assert info.booted is not None
-    assert info.puts_per_second is not None
     assert info.gets_per_second is not None
     assert info.disk_ratio is not None
     assert 0 < info.disk_ratio < 1
