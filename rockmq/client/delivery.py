@@ -233,7 +233,7 @@ class Processing:
             elif error is None:
                 for message in messages:
                     if message.state is State.DELIVERED:  # otherwise it was ended inside the block
-                        message.state = State.DONE
+                        message.end(State.DONE)
                         message.outcome.acknowledged(message)
             else:
                 await self._failed(error)
@@ -329,13 +329,15 @@ class Inbox:
         ready = self._ready
         while ready and self.in_flight < self.max_in_flight and not self.closed:
             message = ready.popleft()
-            process_queue = message.process_queue
-            if not process_queue.dropped:
-                message.state = State.DELIVERED
-                process_queue.delivered += 1
-                self.in_flight += 1
-                return message
+            if not message.process_queue.dropped:
+                return self._hand_out(message)
         return None
+
+    def _hand_out(self, message: ConsumedMessage) -> ConsumedMessage:
+        message.state = State.DELIVERED
+        message.process_queue.delivered += 1
+        self.in_flight += 1
+        return message
 
     async def take_batch(self, count: int) -> list[ConsumedMessage]:
         """The next message and up to so many of the same queue that follow it; none when closed."""

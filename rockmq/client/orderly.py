@@ -9,7 +9,7 @@ import asyncio
 from collections import deque
 from collections.abc import Iterable
 
-from rockmq.client.delivery import ConsumedMessage, Inbox, State
+from rockmq.client.delivery import ConsumedMessage, Inbox
 from rockmq.client.process_queue import ProcessQueue
 from rockmq.protocol.bodies.common import MessageQueue
 
@@ -110,11 +110,8 @@ class OrderlyInbox(Inbox):
         return [self._hand_out(line.popleft()) for _ in range(room)]
 
     def _hand_out(self, message: ConsumedMessage) -> ConsumedMessage:
-        message.state = State.DELIVERED
-        message.process_queue.delivered += 1
         self._held[message.queue] = self._held.get(message.queue, 0) + 1
-        self.in_flight += 1
-        return message
+        return super()._hand_out(message)
 
     def _line(self, process_queue: ProcessQueue) -> deque[ConsumedMessage]:
         return self._lines.setdefault(process_queue.queue, {}).setdefault(process_queue, deque())
