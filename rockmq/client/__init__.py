@@ -8,7 +8,7 @@
                 async with message.process():
                     ...
 
-Not built yet: pop, static topics.
+Not built yet: static topics.
 """
 
 from rockmq.base.errors import (
@@ -34,6 +34,9 @@ from rockmq.client.consumer import Consumer
 from rockmq.client.consumer_options import ConsumerOptions
 from rockmq.client.delivery import ConsumedMessage, PartDone
 from rockmq.client.handlers import BatchHandler, Handler
+from rockmq.client.lite_pull import LitePullConsumer
+from rockmq.client.pop_consumer import PopConsumer, PopHandler
+from rockmq.client.pop_message import PopMessage
 from rockmq.client.producer import Producer
 from rockmq.client.pull import PullResult, PullStatus
 from rockmq.client.queues import Selector
@@ -64,10 +67,14 @@ __all__ = [
     "Handler",
     "InvalidMessage",
     "Key",
+    "LitePullConsumer",
     "Message",
     "MessageQueue",
     "NotSupported",
     "PartDone",
+    "PopConsumer",
+    "PopHandler",
+    "PopMessage",
     "Producer",
     "ProtocolError",
     "PullResult",

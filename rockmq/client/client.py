@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Literal, Unpack
 
 from rockmq.base.clock import Clock, SystemClock
-from rockmq.base.errors import ClientClosed, ClientError
+from rockmq.base.errors import ClientClosed, ClientError, NotSupported
 from rockmq.client import producer as producers
 from rockmq.client.acl import Key
 from rockmq.client.admin import Admin
@@ -16,9 +16,13 @@ from rockmq.client.consumer import Consumer
 from rockmq.client.consumer_options import ConsumerOptions
 from rockmq.client.in_flight import InFlight
 from rockmq.client.instance import Instance
+from rockmq.client.lite_pull import LitePullConsumer, QueuesChanged
 from rockmq.client.namespaces import Prefix, request_fields
 from rockmq.client.namesrv import parse
+from rockmq.client.offsets import FromWhere
+from rockmq.client.pop_consumer import PopConsumer
 from rockmq.client.producer import Producer
+from rockmq.client.reading import Reading
 from rockmq.client.states import StateChange
 from rockmq.client.subscription import Topics
 from rockmq.client.transactions import Checker, TransactionProducer
@@ -32,7 +36,7 @@ _COMPRESSIONS = {"zlib": Compression.ZLIB, "lz4": Compression.LZ4, "zstd": Compr
 _SERIALIZERS = {"json": Serializer.JSON, "binary": Serializer.ROCKETMQ}
 
 
-class Client(Admin):
+class Client(Reading):
     """A connection to a RocketMQ cluster, for use with `async with`.
 
     `name_servers` is `host:port`, several joined by `;`, `mq://host:port;host`, or a list; without it the environment
@@ -85,8 +89,10 @@ class Client(Admin):
                 prefix=Prefix(namespace_v1) if namespace_v1 else None,
             )
         )
+        self.admin = Admin(self._instance)
+        """What administrators do."""
         self._started = False
-        self._made: list[Producer | Consumer] = []
+        self._made: list[Producer | Consumer | PopConsumer | LitePullConsumer] = []
 
     @property
     def client_id(self) -> str:
@@ -189,7 +195,78 @@ class Client(Admin):
         self._keep(made)
         return made
 
-    def _keep(self, made: Producer | Consumer) -> None:
+    def pop_consumer(
+        self,
+        group: str,
+        topics: Topics,
+        *,
+        invisible: float = 60.0,
+        max_in_flight: int = 96,
+        from_where: Literal["first", "last"] = "last",
+        order: bool = False,
+        assigned: bool = False,
+        max_reconsume_times: int = 16,
+        drain_timeout: float = 10.0,
+    ) -> PopConsumer:
+        """A member of a group that shares messages instead of queues, for use with `async with`.
+
+        `invisible` is how many seconds a message is ours alone; one that isn't acknowledged by then comes again. At most
+        `max_in_flight` messages of a topic and broker are popped and not ended: no more than handlers get done in that
+        time, or the last of them are late before they are begun. `from_where` says where a group begins that
+        is new to a topic. With `order` the messages of a queue come one after the other. With `assigned` brokers say what
+        each member pops from, for groups whose request mode is POP; without, it is all queues. A message that failed
+        once and then `max_reconsume_times` times again becomes a dead letter. Not with `namespace_v1` (NotSupported).
+        """
+        self._check(group)
+        if self._instance.prefix is not None:
+            raise NotSupported(
+                "pop consumers know no namespace_v1: it would stand in the middle of their retry topics' names"
+            )
+        made = PopConsumer(
+            self._instance,
+            group,
+            topics,
+            invisible=invisible,
+            max_in_flight=max_in_flight,
+            from_where=from_where,
+            order=order,
+            assigned=assigned,
+            max_reconsume_times=max_reconsume_times,
+            drain_timeout=drain_timeout,
+        )
+        self._keep(made)
+        return made
+
+    def lite_pull_consumer(
+        self,
+        group: str,
+        topics: Topics | None = None,
+        *,
+        from_where: FromWhere = "last",
+        auto_commit: bool = True,
+        auto_commit_interval: float = 5.0,
+        on_queues: QueuesChanged | None = None,
+    ) -> LitePullConsumer:
+        """A consumer that is asked for messages, and that can be anywhere in its queues, for use with `async with`.
+
+        With `topics` it shares their queues with the group's other members; without, `assign` says which queues it reads.
+        `from_where` is for queues in which the group has no offset. With `auto_commit` a poll commits what polls before
+        it returned. `on_queues` is told each topic in use whose queues have changed, with its queues.
+        """
+        self._check(group)
+        made = LitePullConsumer(
+            self._instance,
+            group,
+            topics,
+            from_where=from_where,
+            auto_commit=auto_commit,
+            auto_commit_interval=auto_commit_interval,
+            on_queues=on_queues,
+        )
+        self._keep(made)
+        return made
+
+    def _keep(self, made: Producer | Consumer | PopConsumer | LitePullConsumer) -> None:
         self._made = [each for each in self._made if not each.closed]
         self._made.append(made)
 

@@ -23,6 +23,7 @@ from typing import Unpack
 from rockmq.base.errors import ClientClosed, ClientError, RemotingError, RockMQError
 from rockmq.base.tasks import Tasks
 from rockmq.client import running_info
+from rockmq.client.assignment import warn_if_popping
 from rockmq.client.consume_stats import SAMPLE_SECONDS
 from rockmq.client.consumer_options import ConsumerOptions, Options
 from rockmq.client.delivery import ConsumedMessage, Handed, Inbox, consumed
@@ -139,6 +140,7 @@ class Consumer:
             await self._instance.heartbeat()
             self._share.start()
             self._tasks.every(PERSIST_SECONDS, self._persist, f"offsets of {self.group}")
+            self._tasks.start(warn_if_popping(self._instance, self.group, list(self._subscriptions)), "request mode")
             self._tasks.every(SAMPLE_SECONDS, self._sample, f"figures of {self.group}")
             if not self._options.order:
                 every = self._options.consume_timeout / EXPIRY_CHECKS

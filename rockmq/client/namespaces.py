@@ -30,7 +30,8 @@ _IN_BODIES: dict[int, set[str]] = {
     RequestCode.LOCK_BATCH_MQ: {"consumerGroup", "topic"},
     RequestCode.UNLOCK_BATCH_MQ: {"consumerGroup", "topic"},
     RequestCode.QUERY_ASSIGNMENT: {"consumerGroup", "topic"},
-    RequestCode.BATCH_ACK_MESSAGE: {"c", "t"},
+    RequestCode.SET_MESSAGE_REQUEST_MODE: {"consumerGroup", "topic"},
+    RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: {"groupName"},
 }
 """Requests whose names are in JSON bodies, of their answers too, and the keys they stand under."""
 

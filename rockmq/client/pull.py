@@ -70,7 +70,8 @@ class PullResult:
 
 async def pull(instance: Instance, to: str, broker_name: str, header: Pull, timeout: float) -> PullResult:
     """Ask once. Raises ResponseError for a refusal, RemotingError."""
-    answer = await instance.remoting.invoke(to, instance.request(RequestCode.PULL_MESSAGE, header), timeout)
+    code = RequestCode.LITE_PULL_MESSAGE if header.sys_flag & PullFlag.LITE_PULL else RequestCode.PULL_MESSAGE
+    answer = await instance.remoting.invoke(to, instance.request(code, header), timeout)
     status = _STATUSES.get(answer.code)
     if status is None:
         raise ResponseError(answer.code, answer.remark, to)
@@ -113,7 +114,7 @@ class PullLoop:
     told an offset to begin anew from when the broker no longer has ours.
 
     A pull asks for `batch` messages, comes `interval` seconds after one that found some, and tells the group's offset unless
-    that isn't the broker's (`commits`).
+    that isn't the broker's (`commits`). A `lite` one says itself what it wants (DefaultLitePullConsumerImpl.PullTaskImpl).
     """
 
     def __init__(
@@ -129,6 +130,7 @@ class PullLoop:
         batch: int = COUNT_MAX,
         interval: float = 0.0,
         commits: bool = True,
+        lite: bool = False,
     ) -> None:
         self._instance = instance
         self._subscription = subscription
@@ -138,6 +140,7 @@ class PullLoop:
         self._moved = moved
         self._interval = interval
         self._commits = commits
+        self._lite = lite
         self._broker_id = 0
         self._tags = frozenset(subscription.tags_set)
         self._errors = Backoff(0.1, 1.0)
@@ -152,7 +155,7 @@ class PullLoop:
             commit_offset=0,
             suspend_timeout_millis=SUSPEND_MS,
             sub_version=subscription.sub_version,
-            subscription=None,
+            subscription=subscription.sub_string if lite else None,
             expression_type=subscription.expression_type,
             max_msg_bytes=BYTES_MAX,
             bname=process_queue.queue.broker_name,
@@ -191,6 +194,8 @@ class PullLoop:
         header.queue_offset = process_queue.next_offset
         header.sys_flag = PullFlag.SUSPEND
         offset = process_queue.offset
+        if self._lite:
+            header.sys_flag |= PullFlag.SUBSCRIPTION | PullFlag.LITE_PULL
         if self._commits and offset > 0 and to == self._instance.routes.master(process_queue.queue):
             header.sys_flag |= PullFlag.COMMIT_OFFSET
             header.commit_offset = offset

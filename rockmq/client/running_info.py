@@ -39,6 +39,12 @@ class ProcessQueueInfo(Body):
     last_consume_timestamp: int = 0
 
 
+class PopProcessQueueInfo(Body):
+    wait_ack_count: int
+    droped: bool = False
+    last_pop_timestamp: int = 0
+
+
 def encode(
     *,
     options: Options,
@@ -63,12 +69,43 @@ def encode(
         "PROP_CONSUMER_START_TIMESTAMP": str(started_ms),
         "PROP_CLIENT_VERSION": VERSION_NAME,
     }
-    table = json.object_map(
-        {each.queue.key(): _info(each, since_loop_time_ms) for each in sorted(queues, key=lambda each: each.queue)}
-    )
+    table = {each.queue.key(): _info(each, since_loop_time_ms) for each in sorted(queues, key=lambda each: each.queue)}
+    return _document(properties, subscriptions, table, {}, status, stacks=stacks)
+
+
+def encode_active(
+    *,
+    consume_type: str,
+    name_servers: Sequence[str],
+    started_ms: int,
+    subscriptions: Sequence[SubscriptionData],
+    queues: Mapping[str, ProcessQueueInfo],
+    pops: Mapping[str, PopProcessQueueInfo],
+    stacks: bool,
+) -> bytes:
+    """The body for a consumer that pops, or of lite pull. Queues and pops by the texts of their keys."""
+    properties = {
+        "PROP_NAMESERVER_ADDR": ";".join(name_servers),
+        "PROP_CONSUME_TYPE": consume_type,
+        "PROP_CONSUMEORDERLY": "false",
+        "PROP_CONSUMER_START_TIMESTAMP": str(started_ms),
+        "PROP_CLIENT_VERSION": VERSION_NAME,
+    }
+    return _document(properties, subscriptions, queues, pops, {}, stacks=stacks)
+
+
+def _document(
+    properties: Mapping[str, str],
+    subscriptions: Sequence[SubscriptionData],
+    queues: Mapping[str, ProcessQueueInfo],
+    pops: Mapping[str, PopProcessQueueInfo],
+    status: Mapping[str, ConsumeStatus],
+    *,
+    stacks: bool,
+) -> bytes:
     parts = {
-        b"mqPopTable": b"{}",
-        b"mqTable": table,
+        b"mqPopTable": json.object_map(dict(pops)),
+        b"mqTable": json.object_map(dict(queues)),
         b"properties": json.encode(properties),
         b"statusTable": json.encode(status),
         b"subscriptionSet": json.encode(subscriptions),

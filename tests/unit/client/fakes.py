@@ -112,6 +112,7 @@ class FakeBroker(Fake):
                 RequestCode.SEND_MESSAGE_V2: self._send,
                 RequestCode.SEND_BATCH_MESSAGE: self._send,
                 RequestCode.PULL_MESSAGE: self._pull,
+                RequestCode.LITE_PULL_MESSAGE: self._pull,
                 RequestCode.HEART_BEAT: self._heartbeat,
                 RequestCode.UNREGISTER_CLIENT: self._unregister,
                 RequestCode.GET_CONSUMER_LIST_BY_GROUP: self._members,
