@@ -33,10 +33,10 @@ from rockmq.client.consumer import Consumer, Handler
 from rockmq.client.delivery import ConsumedMessage
 from rockmq.client.producer import Producer
 from rockmq.client.pull import PullResult, PullStatus
-from rockmq.client.queues import Selector
+from rockmq.client.queues import Selector, select_by_hash, select_by_random
 from rockmq.client.sending import SendReceipt, SendStatus
 from rockmq.client.subscription import BrokerFilter, Sql
-from rockmq.client.transactions import Decision, TransactionProducer, TransactionReceipt
+from rockmq.client.transactions import Decision, Transaction, TransactionProducer, TransactionReceipt
 from rockmq.protocol.bodies.common import MessageQueue
 from rockmq.protocol.message import Message, StoredMessage
 
@@ -72,6 +72,9 @@ __all__ = [
     "Sql",
     "StoredMessage",
     "TooManyInFlight",
+    "Transaction",
     "TransactionProducer",
     "TransactionReceipt",
+    "select_by_hash",
+    "select_by_random",
 ]

@@ -22,8 +22,9 @@ from rockmq.client import running_info
 from rockmq.client.delivery import ConsumedMessage, Handed, Inbox, State, consumed
 from rockmq.client.instance import Instance
 from rockmq.client.offsets import FromWhere, Offsets
+from rockmq.client.options import ProducerOptions
 from rockmq.client.process_queue import Cache, ProcessQueue
-from rockmq.client.producer import MESSAGE_SIZE_MAX, Producer
+from rockmq.client.producer import Producer
 from rockmq.client.pull import PullLoop
 from rockmq.client.rebalance import Rebalancer
 from rockmq.client.subscription import Topics, subscriptions
@@ -288,10 +289,8 @@ class Consumer:
         """Send a refused message to the group's retry topic (DefaultMQPushConsumerImpl.sendMessageBackAsNormalMessage)."""
         stored = message.stored
         if self._producer is None:
-            self._producer = Producer(
-                self._instance, PRODUCER_GROUP, timeout=SEND_BACK_TIMEOUT, retries=2, compression=None, compress_from=0,
-                message_size_max=MESSAGE_SIZE_MAX,
-            )  # fmt: skip
+            options = ProducerOptions(timeout=SEND_BACK_TIMEOUT, compression=None)
+            self._producer = Producer(self._instance, PRODUCER_GROUP, options)
             await self._producer.start()
         carried = {key: value for key, value in stored.properties.items() if key not in _OF_THIS_DELIVERY}
         carried[names.RETRY_TOPIC] = stored.topic

@@ -43,8 +43,9 @@ class InFlight:
                 self._serve()
             raise
 
-    def give_back(self, size: int) -> None:
-        self.messages -= 1
+    def give_back(self, size: int, messages: int = 1) -> None:
+        """So many messages, of so many bytes together, are answered."""
+        self.messages -= messages
         self.bytes -= size
         if self._waiting:
             self._serve()

@@ -1,0 +1,35 @@
+"""How a producer sends (DefaultMQProducer.java; clients' spec, 2.1)."""
+
+from dataclasses import dataclass
+
+from rockmq.base.errors import ClientError
+from rockmq.client.accumulator import BATCH_BYTES, BATCH_BYTES_MAX, LINGER_MAX
+from rockmq.client.sending import TWICE_MORE, Retries
+from rockmq.protocol.compression import Compression
+
+MESSAGE_SIZE_MAX = 4 * 1024 * 1024
+COMPRESS_FROM = 4096
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerOptions:
+    """How a producer sends; see `Client.producer`. Raises ClientError for what can't be."""
+
+    timeout: float = 3.0
+    retries: Retries = TWICE_MORE
+    compression: Compression | None = Compression.ZLIB
+    compress_from: int = COMPRESS_FROM
+    message_size_max: int = MESSAGE_SIZE_MAX
+    linger: float | None = None
+    batch_bytes: int = BATCH_BYTES
+    latency_fault_tolerance: bool = False
+
+    def __post_init__(self) -> None:
+        if self.linger is not None and not 0 <= self.linger <= min(LINGER_MAX, self.timeout):
+            raise ClientError(f"linger is {self.linger}: expected 0 … {min(LINGER_MAX, self.timeout)} seconds")
+        if not 1 <= self.batch_bytes <= BATCH_BYTES_MAX:
+            raise ClientError(f"batch_bytes is {self.batch_bytes}: expected 1 … {BATCH_BYTES_MAX}")
+        if self.retries.times < 0:
+            raise ClientError(f"retries is {self.retries.times}: expected 0 or more")
+        if self.retries.timeout_per_attempt is not None and self.retries.timeout_per_attempt <= 0:
+            raise ClientError(f"timeout_per_attempt is {self.retries.timeout_per_attempt}: expected some seconds, or None")
