@@ -6,20 +6,16 @@ a batch goes on its own: see `Producer`.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from rockmq.base.errors import ClientClosed
 from rockmq.client import batching
 from rockmq.client.batching import Part
+from rockmq.client.options import ProducerOptions
 from rockmq.client.queues import Choice
 from rockmq.client.sending import Sending, SendReceipt, of_its_own
 from rockmq.protocol.bodies.common import MessageQueue
-
-LINGER_MAX = 30.0
-"""Seconds that a message may wait for others."""
-BATCH_BYTES = 32 * 1024
-BATCH_BYTES_MAX = 2 * 1024 * 1024
 
 
 class Kind(NamedTuple):
@@ -31,20 +27,16 @@ class Kind(NamedTuple):
     tag: str | None
 
 
-class Held:
-    """A message that waits for others. `size` is what it counts against the bound on bytes in flight."""
+class Held(Part, frozen=True, eq=False):
+    """A message that waits for others."""
 
-    __slots__ = ("accumulator", "choose", "count", "deadline", "kind", "part", "result", "size")
-
-    def __init__(self, accumulator: "Accumulator", kind: Kind, choose: Choice, part: Part, deadline: float) -> None:
-        self.accumulator = accumulator
-        self.kind = kind
-        self.choose = choose
-        self.part = part
-        self.size = part.size
-        self.count = 1
-        self.deadline = deadline
-        self.result: asyncio.Future[SendReceipt] = accumulator.loop.create_future()
+    accumulator: "Accumulator"
+    kind: Kind
+    choose: Choice
+    deadline: float
+    size: int
+    """What it counts against the bound on bytes in flight."""
+    result: "asyncio.Future[SendReceipt]"
 
     def start(self) -> None:
         """Begin to wait; room in flight was taken before."""
@@ -72,14 +64,15 @@ class Accumulator:
 
     def __init__(
         self,
-        linger: float,
-        batch_bytes: int,
-        make: Callable[[Kind, list[Part], Choice, float], Sending],
+        options: ProducerOptions,
+        make: Callable[[Kind, Sequence[Part], Choice, float], Sending],
         drop: Callable[[int, int], None],
     ) -> None:
         self.loop = asyncio.get_running_loop()
-        self.batch_bytes = batch_bytes
-        self._linger = linger
+        self.batch_bytes = min(options.batch_bytes, options.message_size_max)
+        self.body_max = self.batch_bytes if options.compression is None else min(self.batch_bytes, options.compress_from)
+        """Bodies of so many bytes go on their own."""
+        self._linger = options.linger or 0.0
         self._make = make
         self._drop = drop
         self._batches: dict[Kind, Batch] = {}
@@ -98,8 +91,8 @@ class Accumulator:
             )
             batch = self._batches[kind] = Batch(kind, timer)
         batch.held.append(held)
-        batch.size += held.size
-        if batch.size >= self.batch_bytes:
+        batch.size = size = batch.size + held.size
+        if size >= self.batch_bytes:
             self._send(kind)
 
     @property
@@ -119,7 +112,7 @@ class Accumulator:
             self._drop(batch.size, len(batch.held))
             return
         first = waited_for[0]
-        sending = self._make(kind, [held.part for held in waited_for], first.choose, first.deadline)
+        sending = self._make(kind, waited_for, first.choose, first.deadline)
         sending.size, sending.count = batch.size, len(batch.held)
         sending.result.add_done_callback(lambda ended: _share(ended, waited_for))
         sending.start()
@@ -133,6 +126,7 @@ def _share(ended: "asyncio.Future[SendReceipt]", waited_for: list[Held]) -> None
             if not held.result.done():
                 held.result.set_exception(of_its_own(error))
         return
-    for held, receipt in zip(waited_for, batching.spread(ended.result(), [held.part for held in waited_for]), strict=True):
-        if not held.result.done():
-            held.result.set_result(receipt)
+    for held, receipt in zip(waited_for, batching.spread(ended.result(), waited_for), strict=True):
+        result = held.result
+        if not result.done():
+            result.set_result(receipt)

@@ -8,14 +8,13 @@ from typing import Literal
 
 from rockmq.base.clock import Clock, SystemClock
 from rockmq.base.errors import ClientClosed, ClientError
-from rockmq.client.accumulator import BATCH_BYTES
 from rockmq.client.admin import Admin
 from rockmq.client.consumer import Consumer
 from rockmq.client.in_flight import InFlight
 from rockmq.client.instance import Instance
 from rockmq.client.namesrv import parse
 from rockmq.client.offsets import FromWhere
-from rockmq.client.options import COMPRESS_FROM, MESSAGE_SIZE_MAX, ProducerOptions
+from rockmq.client.options import BATCH_BYTES, COMPRESS_FROM, MESSAGE_SIZE_MAX, ProducerOptions
 from rockmq.client.producer import Producer
 from rockmq.client.sending import RETRIED, Retries
 from rockmq.client.subscription import Topics

@@ -3,12 +3,15 @@
 from dataclasses import dataclass
 
 from rockmq.base.errors import ClientError
-from rockmq.client.accumulator import BATCH_BYTES, BATCH_BYTES_MAX, LINGER_MAX
 from rockmq.client.sending import TWICE_MORE, Retries
 from rockmq.protocol.compression import Compression
 
 MESSAGE_SIZE_MAX = 4 * 1024 * 1024
 COMPRESS_FROM = 4096
+LINGER_MAX = 30.0
+"""Seconds that a message may wait for others."""
+BATCH_BYTES = 32 * 1024
+BATCH_BYTES_MAX = 2 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

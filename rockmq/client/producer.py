@@ -18,13 +18,13 @@ from rockmq.base.errors import (
 )
 from rockmq.client import batching, queues, timers
 from rockmq.client.accumulator import Accumulator, Held, Kind
-from rockmq.client.batching import Part
-from rockmq.client.composing import DELAYS, REPLY, Composer
+from rockmq.client.batching import PART_OVERHEAD, Part
+from rockmq.client.composing import DELAYS, REPLY, Composer, Topic
 from rockmq.client.delivery import ConsumedMessage
 from rockmq.client.faults import Faults
 from rockmq.client.instance import Instance
 from rockmq.client.options import ProducerOptions
-from rockmq.client.queues import Choice, RoundRobin, Selector
+from rockmq.client.queues import Choice, Selector
 from rockmq.client.sending import ONCE, Sender, Sending, SendReceipt
 from rockmq.protocol import properties as names
 from rockmq.protocol import topics
@@ -56,8 +56,7 @@ class Producer:
         self._sender: Sender | None = None
         self._accumulator: Accumulator | None = None
         self._closed = False
-        self._composer = Composer(instance, group, options)
-        self._turns: dict[str, RoundRobin] = {}
+        self._composer = Composer(instance, group, options, self._faults)
 
     async def start(self) -> None:
         """Make ready to send; `async with` does it."""
@@ -69,8 +68,7 @@ class Producer:
         self._sender = Sender(self._instance, self._faults)
         options = self._options
         if options.linger is not None:
-            bound = min(options.batch_bytes, options.message_size_max)
-            self._accumulator = Accumulator(options.linger, bound, self._make_batch, self._instance.in_flight.give_back)
+            self._accumulator = Accumulator(options, self._make_batch, self._instance.in_flight.give_back)
         if self._faults is not None:
             self._faults.start()
         self._instance.add_producer(self.group)
@@ -137,7 +135,8 @@ class Producer:
         the end of the broker's step of time (`timerPrecisionMs`), never earlier; a time that is past means now. Up to then
         the receipt's `recall_handle` takes it back.
         """
-        message = timers.timed(message, delay, deliver_at)
+        if delay is not None or deliver_at is not None:
+            message = timers.timed(message, delay, deliver_at)
         return await self._finish(self._prepared(message, key, queue, selector, timeout))
 
     def send_nowait(
@@ -152,7 +151,8 @@ class Producer:
         timeout: float | None = None,
     ) -> "asyncio.Future[SendReceipt]":
         """As `send`, but returns the future of the receipt. Raises TooManyInFlight when there is no room."""
-        message = timers.timed(message, delay, deliver_at)
+        if delay is not None or deliver_at is not None:
+            message = timers.timed(message, delay, deliver_at)
         sending = self._prepared(message, key, queue, selector, timeout)
         if not self._instance.in_flight.take_nowait(sending.size):
             raise TooManyInFlight(f"no room to send: {self._instance.in_flight} are in flight")
@@ -290,10 +290,7 @@ class Producer:
 
     def _choice(self, message: Message, key: str | None, queue: MessageQueue | None, selector: Selector | None) -> Choice:
         if key is None and queue is None and selector is None:
-            turns = self._turns.get(message.topic)
-            if turns is None:
-                turns = self._turns[message.topic] = RoundRobin(self._faults)
-            return turns
+            return self._composer.topic(message.topic).turns
         if (key is not None) + (queue is not None) + (selector is not None) > 1:
             raise InvalidMessage("give one of key, queue and selector, not several")
         if key is not None:
@@ -319,44 +316,50 @@ class Producer:
         self, message: Message, key: str | None, queue: MessageQueue | None, selector: Selector | None, timeout: float | None
     ) -> Sending | Held:
         sender = self._sender_now()
-        choose = self._choice(message, key, queue, selector)
-        if (
-            self._accumulator is not None
-            and timeout is None
-            and (held := self._held(self._accumulator, message, choose, key))
-        ):
-            return held
+        topic = self._composer.topic(message.topic)
+        choose: Choice = topic.turns
+        if key is not None or queue is not None or selector is not None:
+            choose = self._choice(message, key, queue, selector)
+        if self._accumulator is not None and timeout is None:
+            held = self._held(self._accumulator, topic, message, choose, key)
+            if held is not None:
+                return held
         return self._composer.sending(sender, message, choose, key, self._deadline(timeout), self._options.retries)
 
-    def _held(self, accumulator: Accumulator, message: Message, choose: Choice, key: str | None) -> Held | None:
-        """The message as one that waits for others, None if it goes by itself."""
-        self._composer.check(message)
+    def _held(
+        self, accumulator: Accumulator, topic: Topic, message: Message, choose: Choice, key: str | None
+    ) -> Held | None:
+        """The message as one that waits for others, None if it goes by itself; what is wrong with it is found out then."""
+        body, carried = message.body, message.properties
         if (
-            len(message.body) >= accumulator.batch_bytes
-            or self._composer.compresses(message.body)
+            topic.is_retry
             or message.delay_level
-            or topics.is_retry(message.topic)
-            or (message.properties and not NOT_IN_BATCHES.isdisjoint(message.properties))
+            or type(body) is not bytes
+            or not 0 < len(body) < accumulator.body_max
+            or (carried and not NOT_IN_BATCHES.isdisjoint(carried))
         ):
             return None
-        queue = None
-        if not isinstance(choose, RoundRobin):
+        kind = topic.kind
+        if carried or message.tag:
+            kind = Kind(message.topic, None, carried.get(names.WAIT), message.tag or carried.get(names.TAGS))
+        if choose is not topic.turns:
             route = self._instance.routes.for_sending(message.topic)
             if route is None or not route.targets:
                 return None
             try:
-                queue = choose(route.targets, None).queue
-            except Exception:  # a selector's or a missing queue's; sent by itself the message gets it  # noqa: BLE001
+                kind = kind._replace(queue=choose(route.targets, None).queue)
+            except Exception:  # the user's selector, or a queue that isn't there  # noqa: BLE001
                 return None
-        part = self._composer.part(message, key)
-        if part.size > accumulator.batch_bytes:
+        text, msg_id = self._composer.text(message, key)
+        properties = text.encode()
+        size = PART_OVERHEAD + len(body) + len(properties)
+        if size > accumulator.batch_bytes:
             return None
-        kind = Kind(
-            message.topic, queue, message.properties.get(names.WAIT), message.tag or message.properties.get(names.TAGS)
-        )
-        return Held(accumulator, kind, choose, part, self._deadline(None))
+        loop = accumulator.loop
+        deadline = loop.time() + self._options.timeout
+        return Held(msg_id, message.flag, body, properties, accumulator, kind, choose, deadline, size, loop.create_future())
 
-    def _make_batch(self, kind: Kind, parts: list[Part], choose: Choice, deadline: float) -> Sending:
+    def _make_batch(self, kind: Kind, parts: Sequence[Part], choose: Choice, deadline: float) -> Sending:
         """What the accumulator sends."""
         assert self._sender is not None
         if kind.queue is not None:

@@ -81,7 +81,7 @@ _DURABILITY = {
 _STATUSES = {int(status): status for status in SendStatus}
 
 
-class SendReceipt(msgspec.Struct, frozen=True):
+class SendReceipt(msgspec.Struct, frozen=True, gc=False):
     """What the broker said about a message it stored.
 
     `msg_id` is the id the client gave it, `offset_id` the one that tells where the broker put it. `recall_handle` is what
