@@ -31,6 +31,7 @@ from rockmq.base.errors import (
 from rockmq.client.client import Client
 from rockmq.client.consumer import Consumer, Handler
 from rockmq.client.delivery import ConsumedMessage
+from rockmq.client.durability import Durability
 from rockmq.client.producer import Producer
 from rockmq.client.pull import PullResult, PullStatus
 from rockmq.client.queues import Selector, select_by_hash, select_by_random
@@ -52,6 +53,7 @@ __all__ = [
     "ConsumedMessage",
     "Consumer",
     "Decision",
+    "Durability",
     "Handler",
     "InvalidMessage",
     "Message",

@@ -42,8 +42,8 @@ def spread(receipt: SendReceipt, parts: Sequence[Part]) -> list[SendReceipt]:
     offset_ids = receipt.offset_id.split(",")
     if len(offset_ids) != len(parts):
         offset_ids = [receipt.offset_id] * len(parts)  # a broker that keeps a batch together names it once
-    queue, status, first = receipt.queue, receipt.status, receipt.queue_offset
+    queue, status, durability, first = receipt.queue, receipt.status, receipt.durability, receipt.queue_offset
     return [
-        SendReceipt(part.msg_id, offset_id, queue, offset, status)
+        SendReceipt(part.msg_id, offset_id, queue, offset, status, None, durability)
         for offset, (part, offset_id) in enumerate(zip(parts, offset_ids, strict=True), first)
     ]

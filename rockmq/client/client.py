@@ -10,6 +10,7 @@ from rockmq.base.clock import Clock, SystemClock
 from rockmq.base.errors import ClientClosed, ClientError
 from rockmq.client.admin import Admin
 from rockmq.client.consumer import Consumer
+from rockmq.client.durability import Wanted
 from rockmq.client.in_flight import InFlight
 from rockmq.client.instance import Instance
 from rockmq.client.namesrv import parse
@@ -101,6 +102,7 @@ class Client(Admin):
         linger: float | None = None,
         batch_bytes: int = BATCH_BYTES,
         latency_fault_tolerance: bool = False,
+        durability: Wanted | None = None,
     ) -> Producer:
         """A producer, for use with `async with`.
 
@@ -111,6 +113,10 @@ class Client(Admin):
         With `linger` (seconds; 0 is the current turn of the event loop) messages wait for others to travel with, until
         there are `batch_bytes` of them. With `latency_fault_tolerance` brokers that are slow or fail are left out for a
         time.
+
+        With a `durability` each broker is asked for its configuration before the first send to it. Receipts state how
+        durably messages are stored then, and a send that is, or would be, stored less durably than that fails (ClientError:
+        nothing was sent; ResponseError: it is stored all the same).
         """
         self._check(group)
         retrying = Retries(
@@ -128,6 +134,7 @@ class Client(Admin):
             linger=linger,
             batch_bytes=batch_bytes,
             latency_fault_tolerance=latency_fault_tolerance,
+            durability=durability,
         )
         made = Producer(self._instance, group, options)
         self._keep(made)

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from rockmq.base.errors import ClientError
+from rockmq.client.durability import Wanted
 from rockmq.client.sending import TWICE_MORE, Retries
 from rockmq.protocol.compression import Compression
 
@@ -26,6 +27,7 @@ class ProducerOptions:
     linger: float | None = None
     batch_bytes: int = BATCH_BYTES
     latency_fault_tolerance: bool = False
+    durability: Wanted | None = None
 
     def __post_init__(self) -> None:
         if self.linger is not None and not 0 <= self.linger <= min(LINGER_MAX, self.timeout):

@@ -21,6 +21,7 @@ from rockmq.client.accumulator import Accumulator, Held, Kind
 from rockmq.client.batching import PART_OVERHEAD, Part
 from rockmq.client.composing import DELAYS, REPLY, Composer, Topic
 from rockmq.client.delivery import ConsumedMessage
+from rockmq.client.durability import Promises
 from rockmq.client.faults import Faults
 from rockmq.client.instance import Instance
 from rockmq.client.options import ProducerOptions
@@ -65,8 +66,9 @@ class Producer:
             raise ClientClosed("this producer is closed")
         if self._sender is not None:
             return
-        self._sender = Sender(self._instance, self._faults)
         options = self._options
+        promises = Promises(self._instance, options.durability) if options.durability is not None else None
+        self._sender = Sender(self._instance, self._faults, promises)
         if options.linger is not None:
             self._accumulator = Accumulator(options, self._make_batch, self._instance.in_flight.give_back)
         if self._faults is not None:

@@ -28,10 +28,12 @@ from rockmq.base.errors import (
     TooManyInFlight,
 )
 from rockmq.client.channel import Channel
+from rockmq.client.durability import Durability, Promises, suffices
 from rockmq.client.faults import Faults
 from rockmq.client.instance import Instance
 from rockmq.client.queues import Choice, RoundRobin
 from rockmq.client.routes import Target, TopicRoute
+from rockmq.protocol import properties as names
 from rockmq.protocol.bodies.common import MessageQueue
 from rockmq.protocol.codec import Command
 from rockmq.protocol.codes import ResponseCode
@@ -71,21 +73,30 @@ class SendStatus(IntEnum):
     SLAVE_NOT_AVAILABLE = 11
     FLUSH_SLAVE_TIMEOUT = 12
 
+    @property
+    def meaning(self) -> str:
+        return _MEANINGS[self]
 
-_DURABILITY = {
+
+_MEANINGS = {
     SendStatus.OK: "stored as durably as the broker is configured to",
-    SendStatus.FLUSH_DISK_TIMEOUT: "in the broker's memory: the disk didn't confirm in time",
-    SendStatus.SLAVE_NOT_AVAILABLE: "on the master only: no replica was there",
-    SendStatus.FLUSH_SLAVE_TIMEOUT: "on the master only: no replica confirmed in time",
+    SendStatus.FLUSH_DISK_TIMEOUT: "the disk didn't confirm in time",
+    SendStatus.SLAVE_NOT_AVAILABLE: "no replica was there",
+    SendStatus.FLUSH_SLAVE_TIMEOUT: "no replica confirmed in time",
 }
+
+
 _STATUSES = {int(status): status for status in SendStatus}
+_NO_WAIT = f"{names.WAIT}{names.NAME_END}false{names.PAIR_END}"
+"""In the properties of a message whose sender doesn't wait for disk or replicas."""
 
 
 class SendReceipt(msgspec.Struct, frozen=True, gc=False):
     """What the broker said about a message it stored.
 
     `msg_id` is the id the client gave it, `offset_id` the one that tells where the broker put it. `recall_handle` is what
-    `Producer.recall` takes the message back by; only one that waits for its time has it.
+    `Producer.recall` takes the message back by; only one that waits for its time has it. `durability` is where the message
+    is at least; "unknown" unless the producer was made with a durability, as only the broker's configuration tells.
     """
 
     msg_id: str
@@ -94,11 +105,7 @@ class SendReceipt(msgspec.Struct, frozen=True, gc=False):
     queue_offset: int
     status: SendStatus = SendStatus.OK
     recall_handle: str | None = None
-
-    @property
-    def durability(self) -> str:
-        """What the status says about the message surviving a failure."""
-        return _DURABILITY[self.status]
+    durability: Durability = "unknown"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,6 +125,16 @@ class Retries:
 
 ONCE = Retries(times=0)
 TWICE_MORE = Retries()
+
+
+def reached(promise: Durability, status: SendStatus, *, waited: bool) -> Durability:
+    """Where a message is at least, of which a broker with that promise told that status. A replica's failure hides whether
+    the disk has confirmed."""
+    if status is SendStatus.OK and (waited or promise == "unknown"):
+        return promise
+    if status is SendStatus.FLUSH_DISK_TIMEOUT and promise == "replicated+disk":
+        return "replicated"
+    return "memory"
 
 
 class Sending:
@@ -220,6 +237,14 @@ class Sending:
         return Command(self.code, 0, fields=fields, body=self.body, serializer=self.sender.instance.serializer)
 
     def _write(self, channel: Channel) -> None:
+        promises = self.sender.promises
+        if promises is not None:
+            if not promises.is_known(channel):
+                promises.ask(self.target.address, channel).add_done_callback(lambda _: self._promised(channel))
+                return
+            if (shortfall := promises.shortfall(self.target.address, channel)) is not None:
+                self._failed(shortfall, None)
+                return
         request = self.request(self.target)
         try:
             channel.send(request, self)
@@ -235,6 +260,10 @@ class Sending:
             self.until = min(self.deadline, sender.loop.time() + self.retries.timeout_per_attempt)
             sender.watch(self)
 
+    def _promised(self, channel: Channel) -> None:
+        if not self._is_over():
+            self._write(channel)
+
     # What the connection tells: a sending is to it what the future of an answer would be.
 
     def done(self) -> bool:
@@ -246,7 +275,7 @@ class Sending:
             self._failed(error, self.target)
 
     def set_result(self, answer: Command) -> None:
-        self.channel = None
+        channel, self.channel = self.channel, None
         if self._is_over():
             return
         status = _STATUSES.get(answer.code)
@@ -264,6 +293,9 @@ class Sending:
             queue = MessageQueue(queue.topic, queue.broker_name, header.queue_id)
         receipt = SendReceipt(self.msg_id, header.msg_id, queue, header.queue_offset, status, header.recall_handle)
         sender = self.sender
+        if sender.promises is not None:
+            durability = reached(sender.promises.of(channel), status, waited=_NO_WAIT not in self.fields[_PROPERTIES])
+            receipt = msgspec.structs.replace(receipt, durability=durability)
         if sender.faults is not None:
             sender.faults.answered(self.target, sender.loop.time() - self.begun)
         if status is not SendStatus.OK and self._is_to_be_stored_again():
@@ -272,8 +304,17 @@ class Sending:
             self.avoid = queue.broker_name
             self.attempt()
             return
-        self.result.set_result(receipt)
-        sender.ended(self)
+        self._stored(receipt)
+
+    def _stored(self, receipt: SendReceipt) -> None:
+        """The end, if the message isn't stored less durably than it is to be."""
+        promises = self.sender.promises
+        if promises is None or suffices(receipt.durability, promises.wanted):
+            self.result.set_result(receipt)
+        else:
+            remark = f"the message is stored, but its durability is {receipt.durability!r}: {receipt.status.meaning}"
+            self.result.set_exception(ResponseError(receipt.status, remark, self.target.address, retriable=True))
+        self.sender.ended(self)
 
     def _is_to_be_stored_again(self) -> bool:
         return (
@@ -341,7 +382,7 @@ class Sending:
         self._forget()
         if not self.result.done():
             if self.stored is not None:
-                self.result.set_result(self.stored)
+                self._stored(self.stored)
             else:
                 if len(self.failures) > 1:
                     error.add_note(f"{len(self.failures)} attempts: " + "; ".join(self.failures))
@@ -364,9 +405,10 @@ def of_its_own(error: BaseException) -> BaseException:
 class Sender:
     """The sends of one producer: starts them, watches their deadlines, knows when all are done."""
 
-    def __init__(self, instance: Instance, faults: Faults | None = None) -> None:
+    def __init__(self, instance: Instance, faults: Faults | None = None, promises: Promises | None = None) -> None:
         self.instance = instance
         self.faults = faults
+        self.promises = promises
         self.loop = asyncio.get_running_loop()
         self.closed = False
         self._active: set[Sending] = set()

@@ -131,7 +131,7 @@ class TransactionProducer(Producer):
         sent, broker = await self._send_half(message, key, queue, selector, timeout)
         if sent.status is not SendStatus.OK:
             await self._end(broker, sent, Decision.ROLLBACK, None)
-            raise ResponseError(sent.status, f"the message was stored, but {sent.durability}", broker, retriable=True)
+            raise ResponseError(sent.status, f"the message is stored, but {sent.status.meaning}", broker, retriable=True)
         transaction = Transaction(sent)
         try:
             yield transaction

@@ -7,10 +7,12 @@ from typing import Literal
 
 import pytest
 
+from rockmq.base.errors import ClientError
 from rockmq.client import Client, Message, MessageQueue, SendReceipt, StoredMessage
 from rockmq.protocol.codes import RequestCode
 from rockmq.protocol.headers.route import PutKV, UpdateNamesrvConfig
 from tests.client.conftest import NewTopic
+from tests.support.cluster import Cluster
 
 
 async def everything(mq: Client, queues: list[MessageQueue]) -> dict[str, tuple[MessageQueue, StoredMessage]]:
@@ -105,3 +107,16 @@ async def test_a_key_keeps_its_order(mq: Client, new_topic: NewTopic, unique: Ca
     for _, message in sorted((await everything(mq, queues)).values(), key=lambda found: found[1].queue_offset):
         steps.setdefault(message.properties["__SHARDINGKEY"], []).append(message.body)
     assert steps == {f"{order}": [b"paid", b"packed", b"sent"] for order in range(20)}
+
+
+async def test_receipts_state_their_durability(
+    mq: Client, peer: Cluster, new_topic: NewTopic, unique: Callable[[str], str]
+) -> None:
+    """RockMQ's broker forces the log before it confirms, Apache's doesn't; neither has replicas here."""
+    topic = (await new_topic())[0].topic
+    async with mq.producer(unique("pg"), durability="memory") as producer:
+        receipts = await asyncio.gather(*(producer.send(Message(topic, b"x")) for _ in range(5)))
+        assert {receipt.durability for receipt in receipts} == {"memory" if peer.kind == "apache" else "disk"}
+    async with mq.producer(unique("pg"), durability="replicated") as producer:
+        with pytest.raises(ClientError, match="are to have durability 'replicated'"):
+            await producer.send(Message(topic, b"x"))

@@ -65,6 +65,15 @@ class GetBrokerRuntimeInfo(Header):
     pass
 
 
+class BrokerConfigResponse(Header):
+    version: str | None = None
+
+
+@request(RequestCode.GET_BROKER_CONFIG, BrokerConfigResponse)
+class GetBrokerConfig(Header):
+    """The answer's body is Java properties text."""
+
+
 @request(RequestCode.GET_CONSUMER_CONNECTION_LIST)
 class GetConsumerConnections(TopicHeader, kw_only=True):
     consumer_group: Group

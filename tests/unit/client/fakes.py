@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from rockmq.base.clock import SystemClock
+from rockmq.config import properties
 from rockmq.protocol import codec, json
 from rockmq.protocol import headers as declared
 from rockmq.protocol import properties as names
@@ -12,6 +13,7 @@ from rockmq.protocol.bodies.client import ConsumerList, HeartbeatData
 from rockmq.protocol.bodies.route import BrokerData, QueueData, TopicRouteData
 from rockmq.protocol.codec import Command
 from rockmq.protocol.codes import RequestCode, ResponseCode
+from rockmq.protocol.headers.admin import GetBrokerConfig
 from rockmq.protocol.headers.client import GetConsumerList, HeartBeat, UnregisterClient
 from rockmq.protocol.headers.offset import GetMaxOffset, OffsetResponse, QueryConsumerOffset, UpdateConsumerOffset
 from rockmq.protocol.headers.pull import Pull, PullResponse
@@ -112,6 +114,7 @@ class FakeBroker(Fake):
                 RequestCode.UPDATE_CONSUMER_OFFSET: self._update,
                 RequestCode.GET_MAX_OFFSET: self._max,
                 RequestCode.END_TRANSACTION: self._end,
+                RequestCode.GET_BROKER_CONFIG: self._config,
             }
         )
         self.name = name
@@ -122,6 +125,7 @@ class FakeBroker(Fake):
         self.beats: list[HeartbeatData] = []
         self.offsets: dict[tuple[str, str, int], int] = {}
         self.members: list[str] | None = None
+        self.config: dict[str, str] | None = None
         self.on_send: Callable[[SendMessage, Command], Any] | None = None
         self.on_pull: Callable[[Pull, Command, Connection], Any] | None = None
         self.on_end: Callable[[EndTransaction, Command], Any] | None = None
@@ -163,6 +167,11 @@ class FakeBroker(Fake):
         self.ends.append((header, request))
         answer = self.on_end(header, request) if self.on_end is not None else codec.reply(request)
         return None if answer == "silence" else answer
+
+    def _config(self, header: GetBrokerConfig, request: Command, connection: Connection) -> Command:
+        if self.config is None:
+            raise Refusal(ResponseCode.NO_PERMISSION, "not for you")
+        return codec.reply(request, body=properties.write(self.config).encode())
 
     def _heartbeat(self, header: HeartBeat, request: Command, connection: Connection) -> Command:
         self.beats.append(json.decode(request.body, HeartbeatData, "heartbeat"))
