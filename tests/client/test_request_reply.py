@@ -36,6 +36,6 @@ async def test_what_asks_for_nothing_gets_no_reply(mq: Client, new_topic: NewTop
     (queue,) = await new_topic(1)
     async with mq.producer(unique("pg")) as producer:
         await producer.send(Message(queue.topic, b"x"))
-        (message,) = (await mq.pull(queue, 0)).messages
+        (message,) = (await mq.pull(queue, 0, wait=10)).messages
         with pytest.raises(InvalidMessage, match="asks for no reply"):
             await producer.reply(message, b"y")

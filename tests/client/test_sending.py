@@ -15,20 +15,22 @@ from tests.client.conftest import NewTopic
 from tests.support.cluster import Cluster
 
 
-async def everything(mq: Client, queues: list[MessageQueue]) -> dict[str, tuple[MessageQueue, StoredMessage]]:
-    """The messages of these queues, by id."""
-    found = {}
-    for queue in queues:
-        at = 0
-        while (result := await mq.pull(queue, at)).messages:
-            found |= {message.msg_id: (queue, message) for message in result.messages}
-            at = result.next_offset
+async def everything(mq: Client, queues: list[MessageQueue], count: int) -> dict[str, tuple[MessageQueue, StoredMessage]]:
+    """The messages of these queues, by id, once there are so many: Apache's broker has them in queues a moment later."""
+    found: dict[str, tuple[MessageQueue, StoredMessage]] = {}
+    offsets = dict.fromkeys(queues, 0)
+    async with asyncio.timeout(20):
+        while len(found) < count:
+            for queue in queues:
+                result = await mq.pull(queue, offsets[queue])
+                found |= {message.msg_id: (queue, message) for message in result.messages}
+                offsets[queue] = result.next_offset
     return found
 
 
 async def agree(mq: Client, queues: list[MessageQueue], sent: list[tuple[SendReceipt, Message]]) -> None:
     """Assert that queues hold what was sent, each message where its receipt says."""
-    found = await everything(mq, queues)
+    found = await everything(mq, queues, len(sent))
     assert found.keys() == {receipt.msg_id for receipt, _ in sent}
     for receipt, message in sent:
         queue, stored = found[receipt.msg_id]
@@ -71,7 +73,7 @@ async def test_bodies_are_compressed(
     async with mq.producer(unique("pg"), compression=kind) as producer:
         receipts = [await producer.send(message) for message in (long, noise, short)]
     await agree(mq, [queue], list(zip(receipts, (long, noise, short), strict=True)))
-    found = await everything(mq, [queue])
+    found = await everything(mq, [queue], 3)
     sizes = [found[receipt.msg_id][1].size for receipt in receipts]
     assert (sizes[0] < 2000) == (kind != "none")
     assert sizes[1] > 5000
@@ -95,7 +97,7 @@ async def test_an_order_topic_has_the_queues_of_its_configuration(
         for key in ("TagA", "42", "polygenelubricants"):
             keyed = {(await producer.send(Message(topic, key.encode()), key=key)).queue.queue_id for _ in range(3)}
             assert keyed == {{"TagA": 2598919 % 3, "42": 1662 % 3, "polygenelubricants": 2**31 % 3}[key]}
-    assert {queue for queue, _ in (await everything(mq, queues)).values()} == set(queues[:3])
+    assert {queue for queue, _ in (await everything(mq, queues, 15)).values()} == set(queues[:3])
 
 
 async def test_a_key_keeps_its_order(mq: Client, new_topic: NewTopic, unique: Callable[[str], str]) -> None:
@@ -104,7 +106,7 @@ async def test_a_key_keeps_its_order(mq: Client, new_topic: NewTopic, unique: Ca
         for step in (b"paid", b"packed", b"sent"):
             await asyncio.gather(*(producer.send(Message(queues[0].topic, step), key=f"{order}") for order in range(20)))
     steps: dict[str, list[bytes]] = {}
-    for _, message in sorted((await everything(mq, queues)).values(), key=lambda found: found[1].queue_offset):
+    for _, message in sorted((await everything(mq, queues, 60)).values(), key=lambda found: found[1].queue_offset):
         steps.setdefault(message.properties["__SHARDINGKEY"], []).append(message.body)
     assert steps == {f"{order}": [b"paid", b"packed", b"sent"] for order in range(20)}
 
