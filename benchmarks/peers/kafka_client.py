@@ -8,7 +8,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
 from benchmarks.peers import meter
-from benchmarks.peers.meter import BODY, FILL_MESSAGES, QUEUES, WARMUP_SECONDS, WINDOW, Meter, Task
+from benchmarks.peers.meter import BODY, FILL_MESSAGES, LOOK_EVERY, QUEUES, WARMUP_SECONDS, WINDOW, Meter, Task
 
 BATCHES: dict[str, Any] = {"linger_ms": 1, "max_batch_size": 64 * 1024}
 
@@ -34,7 +34,7 @@ async def send(task: Task) -> None:
             if len(waiting) >= WINDOW:
                 await waiting.popleft()
                 count += 1
-                if watch.seconds >= (task.amount if measured else WARMUP_SECONDS):
+                if count % LOOK_EVERY == 0 and watch.seconds >= (task.amount if measured else WARMUP_SECONDS):
                     if measured:
                         break
                     measured, count = True, 0

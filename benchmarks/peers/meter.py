@@ -11,6 +11,8 @@ from typing import Any
 BODY = b"x" * 128
 WINDOW = 1024
 """Sends that wait for their acknowledgement at a time."""
+LOOK_EVERY = 64
+"""Acknowledgements between two looks at the clock."""
 QUEUES = 4
 WARMUP_SECONDS = 2.0
 WARMUP_ROUNDS = 300

@@ -9,7 +9,7 @@ from nats.aio.msg import Msg
 from nats.js.api import ConsumerConfig, DeliverPolicy, StorageType
 
 from benchmarks.peers import meter
-from benchmarks.peers.meter import BODY, WARMUP_SECONDS, WINDOW, Meter, Task
+from benchmarks.peers.meter import BODY, LOOK_EVERY, WARMUP_SECONDS, WINDOW, Meter, Task
 
 FILL = 512
 
@@ -25,7 +25,7 @@ async def send(task: Task) -> None:
         if len(waiting) >= WINDOW:
             await waiting.popleft()
             count += 1
-            if watch.seconds >= (task.amount if measured else WARMUP_SECONDS):
+            if count % LOOK_EVERY == 0 and watch.seconds >= (task.amount if measured else WARMUP_SECONDS):
                 if measured:
                     break
                 measured, count = True, 0

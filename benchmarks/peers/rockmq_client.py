@@ -5,7 +5,7 @@ import asyncio
 from collections import deque
 
 from benchmarks.peers import meter
-from benchmarks.peers.meter import BODY, FILL_MESSAGES, QUEUES, WARMUP_SECONDS, WINDOW, Meter, Task
+from benchmarks.peers.meter import BODY, FILL_MESSAGES, LOOK_EVERY, QUEUES, WARMUP_SECONDS, WINDOW, Meter, Task
 from rockmq.client import Client, ConsumedMessage, Message, SendReceipt
 
 
@@ -20,7 +20,7 @@ async def send(task: Task) -> None:
                 if len(waiting) >= WINDOW:
                     await waiting.popleft()
                     count += 1
-                    if watch.seconds >= (task.amount if measured else WARMUP_SECONDS):
+                    if count % LOOK_EVERY == 0 and watch.seconds >= (task.amount if measured else WARMUP_SECONDS):
                         if measured:
                             break
                         measured, count = True, 0

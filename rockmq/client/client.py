@@ -15,9 +15,8 @@ from rockmq.client.in_flight import InFlight
 from rockmq.client.instance import Instance
 from rockmq.client.namesrv import parse
 from rockmq.client.offsets import FromWhere
-from rockmq.client.options import BATCH_BYTES, COMPRESS_FROM, MESSAGE_SIZE_MAX, ProducerOptions
+from rockmq.client.options import BATCH_BYTES, COMPRESS_FROM, MESSAGE_SIZE_MAX, RETRIED, ProducerOptions, Retries
 from rockmq.client.producer import Producer
-from rockmq.client.sending import RETRIED, Retries
 from rockmq.client.subscription import Topics
 from rockmq.client.transactions import Checker, TransactionProducer
 from rockmq.protocol import topics as topic_names

@@ -8,9 +8,9 @@ from rockmq.client.accumulator import Kind
 from rockmq.client.batching import Part
 from rockmq.client.faults import Faults
 from rockmq.client.instance import Instance
-from rockmq.client.options import ProducerOptions
+from rockmq.client.options import ProducerOptions, Retries
 from rockmq.client.queues import Choice, RoundRobin
-from rockmq.client.sending import WIRE, Retries, Sender, Sending
+from rockmq.client.sending import WIRE, Sender, Sending
 from rockmq.protocol import properties as names
 from rockmq.protocol import topics
 from rockmq.protocol.codes import RequestCode

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from rockmq.base.errors import ClientError
 from rockmq.client.durability import Wanted
-from rockmq.client.sending import TWICE_MORE, Retries
+from rockmq.protocol.codes import ResponseCode
 from rockmq.protocol.compression import Compression
 
 MESSAGE_SIZE_MAX = 4 * 1024 * 1024
@@ -13,6 +13,37 @@ LINGER_MAX = 30.0
 """Seconds that a message may wait for others."""
 BATCH_BYTES = 32 * 1024
 BATCH_BYTES_MAX = 2 * 1024 * 1024
+RETRIED = frozenset(
+    {
+        ResponseCode.TOPIC_NOT_EXIST,
+        ResponseCode.SERVICE_NOT_AVAILABLE,
+        ResponseCode.SYSTEM_ERROR,
+        ResponseCode.SYSTEM_BUSY,
+        ResponseCode.NO_PERMISSION,
+        ResponseCode.NO_BUYER_ID,
+        ResponseCode.NOT_IN_CURRENT_UNIT,
+        ResponseCode.GO_AWAY,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retries:
+    """When a send is tried again (DefaultMQProducer.java's keys of these names).
+
+    `times` more attempts within the time of a send, each but the last for at most `timeout_per_attempt` seconds. After an
+    answer with one of `codes`, and with `another_broker_when_not_store_ok` after a status other than OK if there is another
+    broker to go to; the message is stored twice then.
+    """
+
+    times: int = 2
+    timeout_per_attempt: float | None = None
+    codes: frozenset[int] = RETRIED
+    another_broker_when_not_store_ok: bool = False
+
+
+ONCE = Retries(times=0)
+TWICE_MORE = Retries()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,9 +24,9 @@ from rockmq.client.delivery import ConsumedMessage
 from rockmq.client.durability import Promises
 from rockmq.client.faults import Faults
 from rockmq.client.instance import Instance
-from rockmq.client.options import ProducerOptions
+from rockmq.client.options import ONCE, ProducerOptions
 from rockmq.client.queues import Choice, Selector
-from rockmq.client.sending import ONCE, Sender, Sending, SendReceipt
+from rockmq.client.sending import Sender, Sending, SendReceipt
 from rockmq.protocol import properties as names
 from rockmq.protocol import topics
 from rockmq.protocol.bodies.common import MessageQueue
@@ -157,6 +157,7 @@ class Producer:
             message = timers.timed(message, delay, deliver_at)
         sending = self._prepared(message, key, queue, selector, timeout)
         if not self._instance.in_flight.take_nowait(sending.size):
+            self._make_room()
             raise TooManyInFlight(f"no room to send: {self._instance.in_flight} are in flight")
         sending.start()
         return sending.result
@@ -282,8 +283,14 @@ class Producer:
             if self._accumulator is None or self._accumulator.empty:
                 return
 
+    def _make_room(self) -> None:
+        """What waits for others waits no longer, as it takes room."""
+        if self._accumulator is not None:
+            self._accumulator.flush()
+
     async def _finish(self, sending: Sending | Held) -> SendReceipt:
         if not self._instance.in_flight.take_nowait(sending.size):
+            self._make_room()
             await self._sender_now().room_for(sending.size, sending.deadline)
         sending.start()
         return await sending.result

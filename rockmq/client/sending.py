@@ -12,7 +12,6 @@ A caller that goes away forgets its own send only; the room it took is given bac
 
 import asyncio
 import logging
-from dataclasses import dataclass
 from enum import IntEnum
 
 import msgspec
@@ -31,6 +30,7 @@ from rockmq.client.channel import Channel
 from rockmq.client.durability import Durability, Promises, suffices
 from rockmq.client.faults import Faults
 from rockmq.client.instance import Instance
+from rockmq.client.options import Retries
 from rockmq.client.queues import Choice, RoundRobin
 from rockmq.client.routes import Target, TopicRoute
 from rockmq.protocol import properties as names
@@ -42,18 +42,6 @@ from rockmq.protocol.headers.send import SendMessageV2, SendResponse
 
 log = logging.getLogger(__name__)
 
-RETRIED = frozenset(
-    {
-        ResponseCode.TOPIC_NOT_EXIST,
-        ResponseCode.SERVICE_NOT_AVAILABLE,
-        ResponseCode.SYSTEM_ERROR,
-        ResponseCode.SYSTEM_BUSY,
-        ResponseCode.NO_PERMISSION,
-        ResponseCode.NO_BUYER_ID,
-        ResponseCode.NOT_IN_CURRENT_UNIT,
-        ResponseCode.GO_AWAY,
-    }
-)
 ROUTE_IS_STALE = frozenset({ResponseCode.TOPIC_NOT_EXIST, ResponseCode.NO_PERMISSION})
 PAUSE_SECONDS = 0.1
 PAUSE_SECONDS_MAX = 1.0
@@ -84,8 +72,6 @@ _MEANINGS = {
     SendStatus.SLAVE_NOT_AVAILABLE: "no replica was there",
     SendStatus.FLUSH_SLAVE_TIMEOUT: "no replica confirmed in time",
 }
-
-
 _STATUSES = {int(status): status for status in SendStatus}
 _NO_WAIT = f"{names.WAIT}{names.NAME_END}false{names.PAIR_END}"
 """In the properties of a message whose sender doesn't wait for disk or replicas."""
@@ -106,25 +92,6 @@ class SendReceipt(msgspec.Struct, frozen=True, gc=False):
     status: SendStatus = SendStatus.OK
     recall_handle: str | None = None
     durability: Durability = "unknown"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Retries:
-    """When a send is tried again (DefaultMQProducer.java's keys of these names).
-
-    `times` more attempts within the time of a send, each but the last for at most `timeout_per_attempt` seconds. After an
-    answer with one of `codes`, and with `another_broker_when_not_store_ok` after a status other than OK if there is another
-    broker to go to; the message is stored twice then.
-    """
-
-    times: int = 2
-    timeout_per_attempt: float | None = None
-    codes: frozenset[int] = RETRIED
-    another_broker_when_not_store_ok: bool = False
-
-
-ONCE = Retries(times=0)
-TWICE_MORE = Retries()
 
 
 def reached(promise: Durability, status: SendStatus, *, waited: bool) -> Durability:

@@ -15,10 +15,10 @@ from rockmq.base.errors import ClientError, InvalidMessage, RemotingError, Respo
 from rockmq.base.tasks import Tasks
 from rockmq.client.composing import DELAYS
 from rockmq.client.instance import Instance
-from rockmq.client.options import ProducerOptions
+from rockmq.client.options import ONCE, ProducerOptions
 from rockmq.client.producer import Producer
 from rockmq.client.queues import Selector
-from rockmq.client.sending import ONCE, SendReceipt, SendStatus
+from rockmq.client.sending import SendReceipt, SendStatus
 from rockmq.protocol import ids
 from rockmq.protocol import properties as names
 from rockmq.protocol.bodies.common import MessageQueue

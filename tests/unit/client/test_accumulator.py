@@ -152,7 +152,7 @@ async def test_who_goes_away_sends_nothing(mq: Client, broker: FakeBroker) -> No
 
 
 async def test_the_bound_in_flight_holds_for_what_waits(names: FakeNames, broker: FakeBroker) -> None:
-    async with Client(names.address, max_in_flight=4) as mq, mq.producer("pg", linger=0.1) as producer:
+    async with Client(names.address, max_in_flight=4) as mq, mq.producer("pg", linger=1.5) as producer:
         receipts = asyncio.gather(*(producer.send(Message("T", b"x")) for _ in range(10)))
         await asyncio.sleep(0)
         with pytest.raises(TooManyInFlight, match="4 of 4"):
