@@ -14,7 +14,7 @@ import msgspec
 from rockmq.base.errors import ClientError, InvalidMessage, RemotingError, ResponseError
 from rockmq.base.tasks import Tasks
 from rockmq.client.composing import DELAYS
-from rockmq.client.instance import Instance
+from rockmq.client.instance import API_TIMEOUT, Instance
 from rockmq.client.options import ONCE, ProducerOptions
 from rockmq.client.producer import Producer
 from rockmq.client.queues import Selector
@@ -203,13 +203,13 @@ class TransactionProducer(Producer):
             transaction_id=receipt.msg_id,
             bname=receipt.queue.broker_name,
         )
+        request = self._instance.request(RequestCode.END_TRANSACTION, header)
+        request.remark = remark
         try:
             if decision is Decision.UNKNOWN:  # which Apache's brokers never answer
-                request = self._instance.request(RequestCode.END_TRANSACTION, header)
-                request.remark = remark
                 await self._instance.remoting.send_oneway(broker, request)
                 return False
-            await self._instance.ask(broker, RequestCode.END_TRANSACTION, header)
+            await self._instance.remoting.ask(broker, request, API_TIMEOUT)
         except RemotingError as error:
             log.warning(
                 "broker %s may not know that transaction %s is a %s: %s", broker, receipt.msg_id, decision.name, error

@@ -63,7 +63,7 @@ class UniqueIds:
         if not self._month_start <= now < self._month_end:
             self._month_start, self._month_end = _month(now)
         since = int((now - self._month_start) * 1000) & 0xFFFF_FFFF
-        return "%s%08X%04X" % (self._prefix, since, next(self._counter) & 0xFFFF)  # noqa: UP031 - half the time of an f-string
+        return f"{self._prefix}{since:08X}{next(self._counter) & 0xFFFF:04X}"
 
 
 def _month(now: float) -> tuple[float, float]:

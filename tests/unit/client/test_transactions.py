@@ -172,6 +172,10 @@ async def test_a_block_that_raises_rolls_back(mq: Client, broker: FakeBroker) ->
             async with producer.transaction(Message("T", b"x")):
                 pass
     assert [end.commit_or_rollback for end, _ in broker.ends] == [Decision.ROLLBACK] * 3 + [Decision.COMMIT]
+    assert [request.remark for _, request in broker.ends][:2] == [
+        "ZeroDivisionError: the database is away",
+        "CancelledError: ",
+    ]
 
 
 async def test_a_block_isnt_entered_when_the_message_is_stored_too_weakly(mq: Client, broker: FakeBroker) -> None:
