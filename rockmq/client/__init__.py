@@ -33,18 +33,19 @@ from rockmq.client.client import Client
 from rockmq.client.consumer import Consumer
 from rockmq.client.consumer_options import ConsumerOptions
 from rockmq.client.delivery import ConsumedMessage, PartDone
+from rockmq.client.durability import Durability
 from rockmq.client.handlers import BatchHandler, Handler
 from rockmq.client.lite_pull import LitePullConsumer
 from rockmq.client.pop_consumer import PopConsumer, PopHandler
 from rockmq.client.pop_message import PopMessage
 from rockmq.client.producer import Producer
 from rockmq.client.pull import PullResult, PullStatus
-from rockmq.client.queues import Selector
+from rockmq.client.queues import Selector, select_by_hash, select_by_random
 from rockmq.client.retries import Retry, backoff
 from rockmq.client.sending import SendReceipt, SendStatus
 from rockmq.client.states import State, StateChange
 from rockmq.client.subscription import BrokerFilter, Sql
-from rockmq.client.transactions import Decision, TransactionProducer, TransactionReceipt
+from rockmq.client.transactions import Decision, Transaction, TransactionProducer, TransactionReceipt
 from rockmq.client.worker import Worker
 from rockmq.protocol import allocate
 from rockmq.protocol.bodies.common import MessageQueue
@@ -64,6 +65,7 @@ __all__ = [
     "Consumer",
     "ConsumerOptions",
     "Decision",
+    "Durability",
     "Handler",
     "InvalidMessage",
     "Key",
@@ -93,9 +95,12 @@ __all__ = [
     "StateChange",
     "StoredMessage",
     "TooManyInFlight",
+    "Transaction",
     "TransactionProducer",
     "TransactionReceipt",
     "Worker",
     "allocate",
     "backoff",
+    "select_by_hash",
+    "select_by_random",
 ]

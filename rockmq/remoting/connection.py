@@ -34,6 +34,15 @@ Appended = Callable[["Connection", bytes, int, list[tuple[str, int]]], None]
 """Takes (connection, encoded replies, position behind the last append, queues to wake)."""
 
 
+class Waiter(Protocol):
+    """Gets the response to a request, or ConnectionLost; a future does. Called from within the connection: it may send, and
+    must not raise."""
+
+    def done(self) -> bool: ...
+    def set_result(self, response: Command, /) -> None: ...
+    def set_exception(self, error: BaseException, /) -> None: ...
+
+
 class Transport(Protocol):
     """What a connection needs of asyncio.Transport, or of the core's in its place."""
 
@@ -62,7 +71,7 @@ class Connection(asyncio.Protocol):
         self._now_ms = clock.now_ms
         self._appended = appended
         self._outgoing = outgoing
-        self._pending: dict[int, asyncio.Future[Command]] = {}
+        self._pending: dict[int, Waiter] = {}
         self._opaque = 0
         self._writable = asyncio.Event()
         self._writable.set()
@@ -135,14 +144,13 @@ class Connection(asyncio.Protocol):
         self.lost = True
         self._writable.set()
         pending, self._pending = self._pending, {}
-        if pending:
-            reason = self._why_lost(error)
-            for future in pending.values():
-                if not future.done():
-                    future.set_exception(ConnectionLost(reason))
+        reason = self._why_lost(error)
         callbacks, self.on_close = self.on_close, []
         for callback in callbacks:
             callback(self)
+        for waiter in pending.values():
+            if not waiter.done():
+                waiter.set_exception(ConnectionLost(reason))
 
     def _why_lost(self, error: Exception | None) -> str:
         if self._fault is not None:
@@ -235,14 +243,18 @@ class Connection(asyncio.Protocol):
 
         Raises ConnectionLost. Whoever stops waiting calls `forget`.
         """
+        future: asyncio.Future[Command] = asyncio.get_running_loop().create_future()
+        self.expect_for(request, future)
+        return future
+
+    def expect_for(self, request: Command, waiter: Waiter) -> None:
+        """As `expect`, but the response goes to the waiter."""
         if not self.usable:
             raise ConnectionLost(f"the connection to {self.peer} is closed")
-        request.opaque = self._next_opaque()
+        request.opaque = self._opaque = (self._opaque + 1) & 0x7FFF_FFFF
         if self._outgoing is not None:
             self._outgoing(request)
-        future: asyncio.Future[Command] = asyncio.get_running_loop().create_future()
-        self._pending[request.opaque] = future
-        return future
+        self._pending[self._opaque] = waiter
 
     def forget(self, opaque: int) -> None:
         """Drop the response to a request should it come."""
@@ -252,21 +264,17 @@ class Connection(asyncio.Protocol):
 
     def send_oneway(self, request: Command) -> None:
         """Send a request that is never answered; nothing happens when the connection is gone."""
-        request.opaque = self._next_opaque()
+        request.opaque = self._opaque = (self._opaque + 1) & 0x7FFF_FFFF
         request.flag |= codec.ONEWAY_FLAG
         if self._outgoing is not None:
             self._outgoing(request)
         self.write(request.encode())
 
-    def _next_opaque(self) -> int:
-        self._opaque = (self._opaque + 1) & 0x7FFF_FFFF
-        return self._opaque
-
     def _answered(self, response: Command) -> None:
         self._answers = True
-        future = self._pending.pop(response.opaque, None)
-        if future is not None and not future.done():
-            future.set_result(response)
+        waiter = self._pending.pop(response.opaque, None)
+        if waiter is not None and not waiter.done():
+            waiter.set_result(response)
         # Otherwise the caller gave up; a late answer is nobody's.
         if self._retired and not self._pending:
             self.transport.close()
