@@ -11,12 +11,15 @@ from rockmq.base.errors import ClientClosed, ClientError
 from rockmq.client import producer as producers
 from rockmq.client.admin import Admin
 from rockmq.client.consumer import Consumer
+from rockmq.client.hooks import Hook, Hooks
 from rockmq.client.in_flight import InFlight
 from rockmq.client.instance import Instance
 from rockmq.client.namesrv import parse
 from rockmq.client.offsets import FromWhere
 from rockmq.client.producer import Producer
 from rockmq.client.subscription import Topics
+from rockmq.client.trace import TOPIC as TRACE_TOPIC
+from rockmq.client.trace import MessageTrace, message_trace
 from rockmq.client.transactions import Checker, TransactionProducer
 from rockmq.protocol import topics as topic_names
 from rockmq.protocol.codec import Serializer
@@ -33,7 +36,8 @@ class Client(Admin):
 
     `name_servers` is `host:port`, several joined by `;`, `mq://host:port;host`, or a list; without it the environment
     variable NAMESRV_ADDR is used. At most `max_in_flight` messages and `max_in_flight_bytes` are on their way to brokers
-    at a time: over that `Producer.send` waits.
+    at a time: over that `Producer.send` waits. With `trace` the client tells what becomes of its messages, in messages of
+    the topic RMQ_SYS_TRACE_TOPIC or another one that is named; `hooks` watch it otherwise (`rockmq.client.hooks`).
     """
 
     def __init__(
@@ -43,6 +47,8 @@ class Client(Admin):
         serializer: Literal["json", "binary"] = "json",
         max_in_flight: int = 4096,
         max_in_flight_bytes: int = 32 * 1024 * 1024,
+        trace: bool | str = False,
+        hooks: Sequence[Hook] = (),
         clock: Clock | None = None,
     ) -> None:
         super().__init__(
@@ -53,6 +59,13 @@ class Client(Admin):
                 in_flight=InFlight(max_in_flight, max_in_flight_bytes),
             )
         )
+        self._trace: MessageTrace | None = None
+        if trace:
+            topic = trace if isinstance(trace, str) else TRACE_TOPIC
+            self._trace = message_trace(self._instance, topic)
+            hooks = [*hooks, self._trace]
+        if hooks:
+            self._instance.hooks = Hooks(hooks, self._instance.clock, unwatched={self._trace.topic} if self._trace else ())
         self._started = False
         self._made: list[Producer | Consumer] = []
 
@@ -68,11 +81,15 @@ class Client(Admin):
             raise ClientClosed("a client can be started once")
         self._started = True
         self._instance.start()
+        if self._trace is not None:
+            await self._trace.start()
 
     async def close(self) -> None:
         """Close producers and consumers that are open, then the connections."""
         async with contextlib.AsyncExitStack() as last_first:
             last_first.push_async_callback(self._instance.close)
+            if self._trace is not None:
+                last_first.push_async_callback(self._trace.close)
             for made in self._made:
                 last_first.push_async_callback(made.close)
 

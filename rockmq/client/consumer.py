@@ -14,6 +14,7 @@ sent anew to the group's retry topic, wherever it is; and if that fails too, the
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection
+from functools import partial
 from types import TracebackType
 
 from rockmq.base.errors import ClientClosed, ClientError, RemotingError, RockMQError
@@ -95,7 +96,8 @@ class Consumer:
         self._drain_timeout = drain_timeout
         self._subscriptions = subscriptions(topics, group, instance.clock.now_ms())
         self._offsets = Offsets(instance, group, from_where)
-        self._inbox = Inbox(max_in_flight)
+        watch = partial(instance.hooks.consuming, group) if instance.hooks is not None else None
+        self._inbox = Inbox(max_in_flight, watch)
         self._cache = Cache(CACHE_MESSAGES_MAX, CACHE_BYTES_MAX)
         self._rebalancer = Rebalancer(
             instance, group, self._subscriptions, self._offsets, opened=self._open, give_up=self._give_up

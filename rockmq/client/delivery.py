@@ -10,12 +10,13 @@
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from enum import Enum, auto
 from types import TracebackType
 from typing import Protocol
 
 from rockmq.base.errors import ClientError
+from rockmq.client.hooks import Watched
 from rockmq.client.process_queue import ProcessQueue
 from rockmq.protocol import properties as names
 from rockmq.protocol import topics
@@ -23,6 +24,9 @@ from rockmq.protocol.bodies.common import MessageQueue
 from rockmq.protocol.message import StoredMessage
 
 log = logging.getLogger(__name__)
+
+Watch = Callable[[StoredMessage, MessageQueue], Watched]
+"""Tells hooks that the application gets a message."""
 
 YIELD_EVERY = 64
 """Messages that may be taken without the event loop getting a turn; handlers that never wait must not starve pulls."""
@@ -54,13 +58,15 @@ class ConsumedMessage:
     `stored` is all that the broker keeps of it.
     """
 
-    __slots__ = ("_outcome", "process_queue", "state", "stored")
+    __slots__ = ("_outcome", "process_queue", "state", "stored", "watched")
 
     def __init__(self, stored: StoredMessage, process_queue: ProcessQueue, outcome: Outcome) -> None:
         self.stored = stored
         self.process_queue = process_queue
         self.state = State.WAITING
         self._outcome = outcome
+        self.watched: Watched | None = None
+        """What hooks know of it, while the application has it."""
 
     @property
     def topic(self) -> str:
@@ -130,6 +136,8 @@ class ConsumedMessage:
         if self.state is not State.DELIVERED:
             raise ClientError(f"{self!r} was acknowledged or refused before")
         self.state = state
+        if self.watched is not None:
+            self.watched.end(succeeded=state is State.DONE)
 
     def __repr__(self) -> str:
         queue = self.queue
@@ -147,12 +155,16 @@ class Processing:
 
     async def __aenter__(self) -> ConsumedMessage:
         self._message.process_queue.processing += 1
+        if self._message.watched is not None:
+            self._message.watched.enter()
         return self._message
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool | None:
         message = self._message
+        if message.watched is not None:
+            message.watched.leave(error)
         try:
             if message.state is not State.DELIVERED:
                 pass  # ended inside the block
@@ -174,9 +186,10 @@ class Processing:
 class Inbox:
     """Messages that wait for the application, and the count of those it has."""
 
-    def __init__(self, max_in_flight: int) -> None:
+    def __init__(self, max_in_flight: int, watch: Watch | None = None) -> None:
         assert max_in_flight > 0, max_in_flight
         self.max_in_flight = max_in_flight
+        self._watch = watch
         self.in_flight = 0
         self.closed = False
         self._ready: deque[ConsumedMessage] = deque()
@@ -211,6 +224,8 @@ class Inbox:
                 message.state = State.DELIVERED
                 process_queue.delivered += 1
                 self.in_flight += 1
+                if self._watch is not None:
+                    message.watched = self._watch(message.stored, message.queue)
                 return message
         return None
 

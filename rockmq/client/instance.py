@@ -18,6 +18,7 @@ from rockmq.base.clock import Clock
 from rockmq.base.errors import ClientClosed, ClientError, RemotingError, RequestTimeout, ResponseError, RockMQError
 from rockmq.base.tasks import Tasks
 from rockmq.client.channel import Channel
+from rockmq.client.hooks import Hooks
 from rockmq.client.in_flight import InFlight
 from rockmq.client.namesrv import NameServers
 from rockmq.client.requests import Requests
@@ -102,6 +103,7 @@ class Instance:
         self.routes = Routes(self.names, self.tasks, self.request, self._route_changed)
         self._producers: Counter[str] = Counter()
         self._consumers: dict[str, Member] = {}
+        self.hooks: Hooks | None = None
         self.transaction_checks: dict[str, Callable[[CheckTransactionState, StoredMessage, Connection], None]] = {}
         """By producer group, who answers a broker that asks what came of a transaction."""
         self._channels: dict[str, Channel] = {}

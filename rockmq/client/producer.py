@@ -17,9 +17,10 @@ from rockmq.base.errors import (
     RockMQError,
     TooManyInFlight,
 )
-from rockmq.client import batching, queues, timers
+from rockmq.client import batching, hooks, queues, timers
 from rockmq.client.batching import Part
 from rockmq.client.delivery import ConsumedMessage
+from rockmq.client.hooks import Outgoing
 from rockmq.client.instance import Instance
 from rockmq.client.queues import Choice, RoundRobin, Selector
 from rockmq.client.sending import WIRE, Sender, Sending, SendReceipt
@@ -203,10 +204,14 @@ class Producer:
                 route = await instance.routes.get_for_sending(message.topic)
                 if not route.targets:
                     raise ConnectError(f"no broker of topic {message.topic!r} takes messages")
-                target = sending.choose(route.targets, None)
+                sending.target = target = sending.choose(route.targets, None)
+                if instance.hooks is not None:
+                    instance.hooks.sending(sending)
                 await instance.remoting.send_oneway(target.address, sending.request(target))
         except TimeoutError:
             raise RequestTimeout(f"a one-way send to {message.topic!r} couldn't leave in time") from None
+        finally:
+            sending.result.cancel()  # nobody waits for one
 
     async def request(
         self,
@@ -255,7 +260,9 @@ class Producer:
         `recallMessageEnable=false` (the default).
         """
         self._sender_now()
-        return await timers.recall(self._instance, self.group, handle, self._timeout if timeout is None else timeout)
+        seconds = self._timeout if timeout is None else timeout
+        with hooks.recalling(self._instance.hooks, self.group, handle):
+            return await timers.recall(self._instance, self.group, handle, seconds)
 
     async def flush(self) -> None:
         """Wait until nothing that was sent before is still on its way."""
@@ -349,10 +356,13 @@ class Producer:
             fields[_FLAG] = str(message.flag)
         fields[_PROPERTIES] = _text(carried).decode()
         code = RequestCode.SEND_REPLY_MESSAGE_V2 if carried.get(names.MSG_TYPE) == REPLY else RequestCode.SEND_MESSAGE_V2
-        return Sending(
+        sending = Sending(
             sender, code, message.topic, fields, body, msg_id, choose,
             self._timeout if timeout is None else timeout, 0 if in_transaction else self._retries,
         )  # fmt: skip
+        if self._instance.hooks is not None:
+            sending.messages = [Outgoing(msg_id, carried, len(body))]
+        return sending
 
     def _part(self, message: Message, first: Message, key: str | None) -> Part:
         """A message as a part of the batch that `first` begins."""
@@ -364,6 +374,8 @@ class Producer:
         for name in DELAYS:
             if name in carried:
                 raise InvalidMessage(f"a message in a batch can't have the property {name}")
+        if self._instance.hooks is not None:
+            self._instance.hooks.batching(message.topic, carried)
         if carried.get(names.WAIT) != first.properties.get(names.WAIT):
             raise InvalidMessage(f"messages of a batch must agree on the property {names.WAIT}")
         return Part(msg_id, message.flag, self._check_body(message.body), _text(carried))
@@ -376,10 +388,13 @@ class Producer:
         if names.WAIT in first.properties:
             fields[_PROPERTIES] = _text({names.WAIT: first.properties[names.WAIT]}).decode()
         body = encode_batch((part.flag, part.body, part.properties) for part in run)
-        return Sending(
+        sending = Sending(
             sender, RequestCode.SEND_BATCH_MESSAGE, first.topic, fields, body, ",".join(part.msg_id for part in run),
             choose, self._timeout if timeout is None else timeout, self._retries,
         )  # fmt: skip
+        if self._instance.hooks is not None:
+            sending.messages = [Outgoing(each.msg_id, names.decode(each.properties), len(each.body)) for each in run]
+        return sending
 
     def _properties(self, message: Message, key: str | None) -> tuple[dict[str, str], str]:
         """What travels with the message, and its unique id, which is among it."""

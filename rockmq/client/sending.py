@@ -11,6 +11,7 @@ A caller that goes away forgets its own send only; the room it took is given bac
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from enum import IntEnum
 
 import msgspec
@@ -25,6 +26,7 @@ from rockmq.base.errors import (
     RockMQError,
 )
 from rockmq.client.channel import Channel
+from rockmq.client.hooks import Outgoing
 from rockmq.client.instance import Instance
 from rockmq.client.queues import Choice, RoundRobin
 from rockmq.client.routes import Target, TopicRoute
@@ -100,8 +102,8 @@ class Sending:
     """One message, or one batch, on its way. `size` is what it counts against the bound on bytes in flight."""
 
     __slots__ = (
-        "attempts_left", "avoid", "body", "channel", "choose", "code", "deadline", "failures", "fields", "msg_id",
-        "opaque", "pending", "result", "sender", "size", "target", "topic",
+        "answer", "attempts_left", "avoid", "body", "channel", "choose", "code", "deadline", "failures", "fields",
+        "messages", "msg_id", "opaque", "pending", "result", "sender", "size", "target", "topic",
     )  # fmt: skip
 
     def __init__(
@@ -130,9 +132,18 @@ class Sending:
         self.failures: list[str] = []
         self.avoid: str | None = None
         self.target: Target
+        self.answer: dict[str, str] = {}
+        self.messages: Sequence[Outgoing] = ()
+        """What is in it, for hooks; only when there are some."""
         self.channel: Channel | None = None
         self.pending: asyncio.Future[Command] | None = None
         self.opaque = 0
+
+    @property
+    def broker(self) -> str:
+        """Address of the broker that was asked last."""
+        target = getattr(self, "target", None)
+        return target.address if target is not None else ""
 
     def attempt(self) -> None:
         """Choose a queue and write the request, now or when route and connection are there."""
@@ -207,6 +218,7 @@ class Sending:
             self._failed(error, self.target)
             return
         answer = pending.result()
+        self.answer = answer.fields
         status = _STATUSES.get(answer.code)
         if status is None:
             retriable = answer.code in RETRIED
@@ -300,6 +312,8 @@ class Sender:
 
     def start(self, sending: Sending) -> None:
         """Begin; room in flight was taken before."""
+        if self.instance.hooks is not None:
+            self.instance.hooks.sending(sending)
         self._active.add(sending)
         if sending.deadline < self._sweep_at:
             self._sweep_by(sending.deadline)

@@ -5,13 +5,14 @@ deliver. If it isn't told, because the sender has died or doesn't know yet, it a
 """
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from enum import IntEnum
 
 import msgspec
 
 from rockmq.base.errors import ClientError, InvalidMessage, RemotingError
 from rockmq.base.tasks import Tasks
+from rockmq.client.hooks import TransactionEnd
 from rockmq.client.instance import Instance
 from rockmq.client.producer import DELAYS, Producer
 from rockmq.client.queues import Selector
@@ -124,14 +125,16 @@ class TransactionProducer(Producer):
         choice = self._choice(message, key, queue, selector)
         sending = self._prepare(message, choice, key, timeout, in_transaction=True)
         receipt = await self._finish(sending)
-        broker = sending.target.address
+        broker, properties = sending.target.address, message.all_properties()
         decision = Decision.ROLLBACK
         if receipt.status is SendStatus.OK:
             try:
                 decision = Decision(await execute(receipt))
             except Exception as error:
+                self._tell_hooks(message.topic, receipt.msg_id, properties, broker, Decision.UNKNOWN, False)
                 await self._end(broker, receipt, Decision.UNKNOWN, f"{type(error).__name__}: {error}")
                 raise
+        self._tell_hooks(message.topic, receipt.msg_id, properties, broker, decision, False)
         confirmed = await self._end(broker, receipt, decision, None)
         return TransactionReceipt(receipt, decision, confirmed)
 
@@ -195,3 +198,11 @@ class TransactionProducer(Producer):
         request = self._instance.request(RequestCode.END_TRANSACTION, answer)
         request.remark = remark
         connection.send_oneway(request)
+        self._tell_hooks(header.topic or message.topic, message.msg_id, message.properties, connection.peer, decision, True)
+
+    def _tell_hooks(
+        self, topic: str, msg_id: str, properties: Mapping[str, str], broker: str, decision: Decision, from_check: bool
+    ) -> None:
+        if self._instance.hooks is not None:
+            end = TransactionEnd(self.group, topic, msg_id, properties, broker, decision.name, from_check)
+            self._instance.hooks.transaction_ended(end)
