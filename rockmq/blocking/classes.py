@@ -16,6 +16,7 @@ from rockmq.client.offsets import FromWhere
 from rockmq.client.pull import PullResult
 from rockmq.client.queues import Selector
 from rockmq.client.sending import SendReceipt
+from rockmq.client.stats import ClientStats
 from rockmq.client.subscription import Topics, Wanted
 from rockmq.client.transactions import Decision, TransactionReceipt
 from rockmq.protocol.bodies.common import MessageQueue
@@ -529,6 +530,10 @@ class Client(Wrapper[aio.Client]):
                 self._portal,
             ),
         )
+
+    def stats(self) -> ClientStats:
+        """What this client has done so far, and what it has to do now."""
+        return self._portal.call(self._wrapped.stats)
 
     def queues(self, topic: str) -> list[MessageQueue]:
         """The topic's readable queues, by broker name and id. Raises RouteNotFound."""

@@ -31,10 +31,12 @@ from rockmq.base.errors import (
 from rockmq.client.client import Client
 from rockmq.client.consumer import Consumer, Handler
 from rockmq.client.delivery import ConsumedMessage
+from rockmq.client.hooks import Hook
 from rockmq.client.producer import Producer
 from rockmq.client.pull import PullResult, PullStatus
 from rockmq.client.queues import Selector
 from rockmq.client.sending import SendReceipt, SendStatus
+from rockmq.client.stats import ClientStats, Histogram, QueueStats, WorkStats
 from rockmq.client.subscription import BrokerFilter, Sql
 from rockmq.client.transactions import Decision, TransactionProducer, TransactionReceipt
 from rockmq.protocol.bodies.common import MessageQueue
@@ -46,6 +48,7 @@ __all__ = [
     "Client",
     "ClientClosed",
     "ClientError",
+    "ClientStats",
     "ConfigError",
     "ConnectError",
     "ConnectionLost",
@@ -53,6 +56,8 @@ __all__ = [
     "Consumer",
     "Decision",
     "Handler",
+    "Histogram",
+    "Hook",
     "InvalidMessage",
     "Message",
     "MessageQueue",
@@ -61,6 +66,7 @@ __all__ = [
     "ProtocolError",
     "PullResult",
     "PullStatus",
+    "QueueStats",
     "RemotingError",
     "RequestTimeout",
     "ResponseError",
@@ -74,4 +80,5 @@ __all__ = [
     "TooManyInFlight",
     "TransactionProducer",
     "TransactionReceipt",
+    "WorkStats",
 ]

@@ -17,6 +17,7 @@ from rockmq.client.instance import Instance
 from rockmq.client.namesrv import parse
 from rockmq.client.offsets import FromWhere
 from rockmq.client.producer import Producer
+from rockmq.client.stats import ClientStats
 from rockmq.client.subscription import Topics
 from rockmq.client.trace import TOPIC as TRACE_TOPIC
 from rockmq.client.trace import MessageTrace, message_trace
@@ -181,6 +182,18 @@ class Client(Admin):
         )
         self._keep(made)
         return made
+
+    def stats(self) -> ClientStats:
+        """What this client has done so far, and what it has to do now."""
+        counted, in_flight = self._instance.stats, self._instance.in_flight
+        return ClientStats(
+            sends={topic: work.snapshot() for topic, work in counted.sends.items()},
+            consumption={key: work.snapshot() for key, work in counted.consumption.items()},
+            queues=self._instance.queue_stats(),
+            in_flight=in_flight.messages,
+            in_flight_bytes=in_flight.bytes,
+            trace_dropped=self._trace.dropped if self._trace is not None else 0,
+        )
 
     def _keep(self, made: Producer | Consumer) -> None:
         self._made = [each for each in self._made if not each.closed]

@@ -15,6 +15,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection
 from functools import partial
+from time import monotonic
 from types import TracebackType
 
 from rockmq.base.errors import ClientClosed, ClientError, RemotingError, RockMQError
@@ -27,6 +28,7 @@ from rockmq.client.process_queue import Cache, ProcessQueue
 from rockmq.client.producer import MESSAGE_SIZE_MAX, Producer
 from rockmq.client.pull import PullLoop
 from rockmq.client.rebalance import Rebalancer
+from rockmq.client.stats import QueueStats
 from rockmq.client.subscription import Topics, subscriptions
 from rockmq.filter import is_tag
 from rockmq.protocol import json
@@ -238,6 +240,10 @@ class Consumer:
     # What becomes of a message
 
     def acknowledged(self, message: ConsumedMessage) -> None:
+        self._instance.stats.consumed(self.group, message.topic).ended(monotonic() - message.taken, done=1)
+        self._finish(message)
+
+    def _finish(self, message: ConsumedMessage) -> None:
         self._cache.finish(message.process_queue, message.queue_offset, message.stored.size)
         self._inbox.ended(message.process_queue)
 
@@ -247,6 +253,7 @@ class Consumer:
             self._inbox.put_first(message)
 
     async def refused(self, message: ConsumedMessage, delay_level: int) -> None:
+        self._instance.stats.consumed(self.group, message.topic).ended(monotonic() - message.taken, failed=1)
         process_queue = message.process_queue
         if process_queue.dropped:
             return  # its new owner gets it
@@ -268,7 +275,7 @@ class Consumer:
             self.returned(message)
             raise
         else:
-            self.acknowledged(message)
+            self._finish(message)
 
     async def _send_back(self, message: ConsumedMessage, delay_level: int) -> None:
         stored = message.stored
@@ -393,6 +400,9 @@ class Consumer:
         queue = MessageQueue(message.topic, message.broker_name, message.queue_id)
         self._inbox.put([consumed(message, ProcessQueue(queue, message.queue_offset), handed)])
         return await handed.result
+
+    def queue_stats(self) -> tuple[QueueStats, ...]:
+        return tuple(each.stats() for _, each in sorted(self._rebalancer.queues.items()))
 
     def reconnected(self) -> None:
         self._rebalancer.hold()

@@ -12,6 +12,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterable
 from enum import Enum, auto
+from time import monotonic
 from types import TracebackType
 from typing import Protocol
 
@@ -58,13 +59,15 @@ class ConsumedMessage:
     `stored` is all that the broker keeps of it.
     """
 
-    __slots__ = ("_outcome", "process_queue", "state", "stored", "watched")
+    __slots__ = ("_outcome", "process_queue", "state", "stored", "taken", "watched")
 
     def __init__(self, stored: StoredMessage, process_queue: ProcessQueue, outcome: Outcome) -> None:
         self.stored = stored
         self.process_queue = process_queue
         self.state = State.WAITING
         self._outcome = outcome
+        self.taken = 0.0
+        """When the application got it, in monotonic seconds."""
         self.watched: Watched | None = None
         """What hooks know of it, while the application has it."""
 
@@ -222,6 +225,7 @@ class Inbox:
             process_queue = message.process_queue
             if not process_queue.dropped:
                 message.state = State.DELIVERED
+                message.taken = monotonic()
                 process_queue.delivered += 1
                 self.in_flight += 1
                 if self._watch is not None:

@@ -23,6 +23,7 @@ from rockmq.client.in_flight import InFlight
 from rockmq.client.namesrv import NameServers
 from rockmq.client.requests import Requests
 from rockmq.client.routes import Routes
+from rockmq.client.stats import QueueStats, Stats
 from rockmq.protocol import codec, json, properties
 from rockmq.protocol.bodies.client import ConsumerData, DirectResult, HeartbeatData, ProducerData
 from rockmq.protocol.bodies.common import MessageQueue
@@ -64,6 +65,9 @@ class Member(Protocol):
     async def consume_directly(self, message: StoredMessage) -> str:
         """Have the application work on a message now; the name of what it made of it."""
 
+    def queue_stats(self) -> tuple[QueueStats, ...]:
+        """How it is with the queues that are its own."""
+
     def running_info(self) -> bytes:
         """What an administrator sees (ConsumerRunningInfo.java)."""
 
@@ -104,6 +108,7 @@ class Instance:
         self._producers: Counter[str] = Counter()
         self._consumers: dict[str, Member] = {}
         self.hooks: Hooks | None = None
+        self.stats = Stats()
         self.transaction_checks: dict[str, Callable[[CheckTransactionState, StoredMessage, Connection], None]] = {}
         """By producer group, who answers a broker that asks what came of a transaction."""
         self._channels: dict[str, Channel] = {}
@@ -202,6 +207,10 @@ class Instance:
         if consumer.group in self._consumers:
             raise ClientError(f"this client already has a consumer of group {consumer.group!r}; use a second Client")
         self._consumers[consumer.group] = consumer
+
+    def queue_stats(self) -> dict[str, tuple[QueueStats, ...]]:
+        """By group, for what is consumed."""
+        return {group: consumer.queue_stats() for group, consumer in self._consumers.items()}
 
     async def remove(self, *, producer: str | None = None, consumer: str | None = None) -> None:
         """Tell every broker we are connected to that the group is no longer ours."""

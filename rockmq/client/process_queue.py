@@ -7,6 +7,7 @@ smallest unfinished offset, and at the next one to pull when all is finished. It
 import asyncio
 from collections import deque
 
+from rockmq.client.stats import QueueStats
 from rockmq.protocol.bodies.common import MessageQueue
 
 MESSAGES_MAX = 1000
@@ -20,6 +21,8 @@ class ProcessQueue:
         self.queue = queue
         self.next_offset = offset
         """Where the next pull begins."""
+        self.max_offset: int | None = None
+        """What the broker said last of where the queue ends."""
         self.dropped = False
         """True when the queue is no longer ours: what comes of its messages doesn't matter any more."""
         self.bytes = 0
@@ -51,6 +54,10 @@ class ProcessQueue:
     def offset(self) -> int:
         """What may be committed: every message below it is finished."""
         return self._unfinished[0] if self._unfinished else self.next_offset
+
+    def stats(self) -> QueueStats:
+        lag = max(self.max_offset - self.offset, 0) if self.max_offset is not None else None
+        return QueueStats(self.queue, self.offset, self.count, self.bytes, self.delivered, lag)
 
     @property
     def count(self) -> int:

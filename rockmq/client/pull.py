@@ -186,6 +186,7 @@ class PullLoop:
         if process_queue.dropped:
             return
         self._broker_id = result.suggested_broker_id
+        process_queue.max_offset = result.max_offset
         if result.status is PullStatus.FOUND:
             self._quick.reset()
             self._take(result)

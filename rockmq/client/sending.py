@@ -103,7 +103,7 @@ class Sending:
 
     __slots__ = (
         "answer", "attempts_left", "avoid", "body", "channel", "choose", "code", "deadline", "failures", "fields",
-        "messages", "msg_id", "opaque", "pending", "result", "sender", "size", "target", "topic",
+        "messages", "msg_id", "opaque", "pending", "result", "sender", "size", "started", "target", "topic",
     )  # fmt: skip
 
     def __init__(
@@ -131,6 +131,7 @@ class Sending:
         self.result: asyncio.Future[SendReceipt] = sender.loop.create_future()
         self.failures: list[str] = []
         self.avoid: str | None = None
+        self.started = 0.0
         self.target: Target
         self.answer: dict[str, str] = {}
         self.messages: Sequence[Outgoing] = ()
@@ -234,6 +235,7 @@ class Sending:
             queue = MessageQueue(queue.topic, queue.broker_name, header.queue_id)
         receipt = SendReceipt(self.msg_id, header.msg_id, queue, header.queue_offset, status, header.recall_handle)
         self.result.set_result(receipt)
+        self.sender.count(self, succeeded=True)
         self.sender.ended(self)
 
     def _failed(self, error: BaseException, at: Target | None) -> None:
@@ -291,6 +293,7 @@ class Sending:
             if len(self.failures) > 1:
                 error.add_note(f"{len(self.failures)} attempts: " + "; ".join(self.failures))
             self.result.set_exception(error)
+            self.sender.count(self, succeeded=False)
         self.sender.ended(self)
 
 
@@ -315,9 +318,17 @@ class Sender:
         if self.instance.hooks is not None:
             self.instance.hooks.sending(sending)
         self._active.add(sending)
+        sending.started = self.loop.time()
         if sending.deadline < self._sweep_at:
             self._sweep_by(sending.deadline)
         sending.attempt()
+
+    def count(self, sending: Sending, *, succeeded: bool) -> None:
+        """Note a result that is there."""
+        messages = sending.msg_id.count(",") + 1
+        work = self.instance.stats.sent(sending.topic)
+        seconds = self.loop.time() - sending.started
+        work.ended(seconds, done=messages if succeeded else 0, failed=0 if succeeded else messages)
 
     def ended(self, sending: Sending) -> None:
         """Whatever came of it, it takes no more room."""
