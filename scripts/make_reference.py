@@ -95,7 +95,7 @@ def _public(target: ast.expr) -> bool:
 
 
 def _functions(of: type) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
-    """Public methods and properties, and the constructor of what users construct; inherited ones of classes without a page."""
+    """Public methods and properties, those of Admin too, and the constructor of what users make objects of."""
     found: dict[str, ast.FunctionDef | ast.AsyncFunctionDef] = {}
     for owner in of.__mro__:
         if owner.__module__.startswith("rockmq") and (owner is of or owner.__name__ == "Admin"):
