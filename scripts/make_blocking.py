@@ -11,6 +11,7 @@ are given as plain functions, and everything else is called in the loop.
 import ast
 import collections.abc
 import inspect
+import re
 import subprocess
 import sys
 import textwrap
@@ -137,7 +138,7 @@ class Writer:
             self._public(of, node, module)
 
     def _attributes(self, node: ast.FunctionDef | ast.AsyncFunctionDef, module: Module) -> None:
-        """Attributes that are arguments, as they were given."""
+        """Attributes that are arguments, as they were given, and those that are objects with a class here."""
         types = {each.arg: each.annotation for each in [*node.args.args, *node.args.kwonlyargs]}
         for each in node.body:
             match each:
@@ -146,6 +147,10 @@ class Writer:
                         returned = self._annotation(types[given], module)
                         self.lines += ["    @property", f"    def {name}(self) -> {returned}:"]
                         self.lines += [f"        return self._wrapped.{name}"]
+                case ast.Assign(targets=[ast.Attribute(attr=name)], value=ast.Call(func=ast.Name(id=kind))):
+                    if kind in NAMES and not name.startswith("_"):
+                        self.lines += ["    @property", f"    def {name}(self) -> {kind}:"]
+                        self.lines += [f"        return cast({kind!r}, wrap(self._wrapped.{name}, self._portal))"]
 
     def _constructor(self, of: type, node: ast.FunctionDef | ast.AsyncFunctionDef, module: Module) -> None:
         signature, passed = self._signature(node, module)
@@ -194,7 +199,13 @@ class Writer:
         if "property" in decorators:
             self.lines += ["    @property", f"    def {name}(self) -> {returned}:"]
             self._doc(doc, " " * 8)
-            self.lines.append(f"        return self._wrapped.{name}")
+            value = f"self._wrapped.{name}"
+            if _wraps(node.returns):
+                value = f"cast({returned.strip(chr(34))!r}, wrap({value}, self._portal))"
+            self.lines.append(f"        return {value}")
+            return
+        if "asynccontextmanager" in {ast.unparse(each).rpartition(".")[2] for each in node.decorator_list}:
+            self._context(node, module)
             return
         signature, passed = self._signature(node, module)
         future = returned.strip("\"'").startswith("asyncio.Future[")
@@ -216,22 +227,40 @@ class Writer:
         else:
             self.lines.append(f"        {call}")
 
+    def _context(self, node: ast.FunctionDef | ast.AsyncFunctionDef, module: Module) -> None:
+        """A method that makes a context manager."""
+        assert isinstance(node.returns, ast.Subscript), node.name
+        entered = self._annotation(node.returns.slice, module)
+        signature, passed = self._signature(node, module)
+        self.imports |= {"import contextlib", "from collections.abc import Iterator"}
+        self.lines += ["    @contextlib.contextmanager", f"    def {node.name}({signature}) -> Iterator[{entered}]:"]
+        self._doc(ast.get_docstring(node), " " * 8)
+        self.lines += [
+            f"        with self._portal.context(self._portal.call(self._wrapped.{node.name}, {passed})) as entered:",
+            f"            yield cast({entered!r}, wrap(entered, self._portal))",
+        ]
+
     def _signature(self, node: ast.FunctionDef | ast.AsyncFunctionDef, module: Module) -> tuple[str, str]:
         """The parameters, and how they are passed on."""
         arguments = node.args
-        unusual = [*arguments.posonlyargs, *filter(None, [arguments.vararg, arguments.kwarg])]
-        assert not unusual, f"{node.name} has parameters of a kind that isn't known here"
+        assert not arguments.posonlyargs, f"{node.name} has parameters of a kind that isn't known here"
         parts, passed = ["self"], []
         first_default = len(arguments.args) - len(arguments.defaults)
         for number, each in enumerate(arguments.args[1:], 1):
             default = arguments.defaults[number - first_default] if number >= first_default else None
             parts.append(self._parameter(each, default, module))
             passed.append(self._passed(each, module))
-        if arguments.kwonlyargs:
+        if arguments.vararg is not None:
+            parts.append(f"*{self._parameter(arguments.vararg, None, module)}")
+            passed.append(f"*{arguments.vararg.arg}")
+        elif arguments.kwonlyargs:
             parts.append("*")
         for each, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True):
             parts.append(self._parameter(each, default, module))
             passed.append(f"{each.arg}={self._passed(each, module)}")
+        if arguments.kwarg is not None:
+            parts.append(f"**{self._parameter(arguments.kwarg, None, module)}")
+            passed.append(f"**{arguments.kwarg.arg}")
         return ", ".join(parts), ", ".join(passed)
 
     def _parameter(self, parameter: ast.arg, default: ast.expr | None, module: Module) -> str:
@@ -243,8 +272,9 @@ class Writer:
 
     def _passed(self, parameter: ast.arg, module: Module) -> str:
         assert parameter.annotation is not None
-        if self._callback(parameter.annotation, module) is not None:
-            return f"self._portal.callback({parameter.arg})"
+        if (callback := self._callback(parameter.annotation, module)) is not None:
+            call = f"self._portal.{callback[0]}({parameter.arg})"
+            return f"{call} if {parameter.arg} is not None else None" if callback[1].endswith("| None") else call
         return f"unwrap({parameter.arg})" if _wraps(parameter.annotation) else parameter.arg
 
     def _annotation(self, node: ast.expr | None, module: Module) -> str:
@@ -254,22 +284,35 @@ class Writer:
         callback = self._callback(node, module)
         if callback is not None:
             self.imports.add("from collections.abc import Callable")
-            return callback
+            return callback[1]
         self._need(node, module)
         return ast.unparse(node)
 
-    def _callback(self, node: ast.expr, module: Module) -> str | None:
-        """The type of the plain function for that of one that returns an awaitable; None for what is none."""
+    def _callback(self, node: ast.expr, module: Module) -> tuple[str, str] | None:
+        """How a function of a named type is handed over, and its type here; None for what is no name of such a type, or needs
+        no help."""
+        if isinstance(node, ast.BinOp) and ast.unparse(node.right) == "None":
+            callback = self._callback(node.left, module)
+            return (callback[0], f"{callback[1]} | None") if callback is not None else None
         found = module.namespace.get(node.id) if isinstance(node, ast.Name) else None
         if typing.get_origin(found) is not collections.abc.Callable:
             return None
         given, result = typing.get_args(found)
-        if typing.get_origin(result) is not collections.abc.Awaitable:
+        arguments = ", ".join(self._shown(each) for each in given)
+        if typing.get_origin(result) is collections.abc.Awaitable:
+            (value,) = typing.get_args(result)
+            return "callback", f"Callable[[{arguments}], {self._shown(value)}]"
+        if NAMES.isdisjoint(re.findall(r"\w+", arguments)):
             return None
-        (value,) = typing.get_args(result)
-        return f"Callable[[{', '.join(self._shown(each) for each in given)}], {self._shown(value)}]"
+        # What may be awaitable may be plain.
+        plain = [each for each in typing.get_args(result) if typing.get_origin(each) is not collections.abc.Awaitable]
+        return "function", f"Callable[[{arguments}], {self._shown(plain[0] if plain else result)}]"
 
     def _shown(self, found: typing.Any) -> str:
+        """A type as text."""
+        if typing.get_origin(found) is list:
+            (item,) = typing.get_args(found)
+            return f"list[{self._shown(item)}]"
         if found.__name__ not in NAMES and found.__module__ != "builtins":
             self.imports.add(f"from {found.__module__} import {found.__name__}")
         return str(found.__name__)

@@ -5,10 +5,12 @@ Callbacks of the user's run in threads of a pool, `CALLBACKS_MAX` at a time, wit
 
 import asyncio
 import concurrent.futures
+import contextlib
 import contextvars
 import os
 import threading
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from contextlib import AbstractAsyncContextManager
 from functools import partial
 from typing import Any, Generic, ParamSpec, TypeVar
 
@@ -95,6 +97,22 @@ class Portal:
 
         return called
 
+    def function(self, function: Callable[..., T]) -> Callable[..., T]:
+        """A user's function that the client itself calls in threads or processes, or calls in the loop as it is quick."""
+        return _Function(function, self)
+
+    @contextlib.contextmanager
+    def context(self, manager: AbstractAsyncContextManager[T]) -> Iterator[T]:
+        """An asynchronous context manager for threads."""
+        entered = self.run(_coroutine(manager.__aenter__))
+        try:
+            yield entered
+        except BaseException as error:
+            if not self.run(_coroutine(manager.__aexit__), type(error), error, error.__traceback__):
+                raise
+        else:
+            self.run(_coroutine(manager.__aexit__), None, None, None)
+
     def close(self) -> None:
         """Stop the thread. Idempotent; harmless in a child process."""
         if self.closed:
@@ -113,6 +131,31 @@ class Portal:
             raise ClientClosed("this client is closed")
         if threading.current_thread() is self._thread:
             raise ClientError("the loop's own thread can't wait for the loop")
+
+
+def _coroutine(method: Callable[P, Awaitable[T]]) -> Callable[P, Coroutine[Any, Any, T]]:
+    async def called(*args: P.args, **kwargs: P.kwargs) -> T:
+        return await method(*args, **kwargs)
+
+    return called
+
+
+class _Function(Generic[T]):
+    """Calls a function with what threads get for the arguments. In another process it is the function itself."""
+
+    def __init__(self, function: Callable[..., T], portal: Portal) -> None:
+        self._function = function
+        self._portal = portal
+
+    def __call__(self, *args: object) -> T:
+        return self._function(*(wrap(each, self._portal) for each in args))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _same, (self._function,)
+
+
+def _same(function: Callable[..., T]) -> Callable[..., T]:
+    return function
 
 
 class Wrapper(Generic[W]):
