@@ -289,8 +289,8 @@ class Writer:
         return ast.unparse(node)
 
     def _callback(self, node: ast.expr, module: Module) -> tuple[str, str] | None:
-        """How a function of a named type is handed over, and its type here; None for what is no name of such a type, or needs
-        no help."""
+        """How a function of a named type is handed over, and its type here; None for what is no name of such a type, or
+        needs no help."""
         if isinstance(node, ast.BinOp) and ast.unparse(node.right) == "None":
             callback = self._callback(node.left, module)
             return (callback[0], f"{callback[1]} | None") if callback is not None else None

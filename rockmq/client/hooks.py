@@ -10,7 +10,7 @@ import contextlib
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from rockmq.base.clock import Clock
 from rockmq.base.errors import ProtocolError
@@ -66,7 +66,8 @@ class Send:
 
 @dataclass(slots=True)
 class Consumption:
-    """A message that was handed to the application; `succeeded` and `error` are known at the end."""
+    """A message that was handed to the application; `succeeded` and `error` are known at the end. `notes` is what hooks keep
+    of it for later."""
 
     group: str
     message: StoredMessage
@@ -74,6 +75,7 @@ class Consumption:
     began_ms: int
     succeeded: bool = False
     error: BaseException | None = None
+    notes: dict["Hook", Any] = field(default_factory=dict)
 
 
 class TransactionEnd(NamedTuple):

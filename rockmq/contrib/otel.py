@@ -41,8 +41,6 @@ class OpenTelemetry(Hook):
             "messaging.client.operation.duration", "s", "How long sends take, up to the broker's answer."
         )
         self._process = meter.create_histogram("messaging.process.duration", "s", "How long the application has a message.")
-        self._spans: dict[int, Span] = {}
-        """Of messages that the application has, by the identity of what is told about them."""
 
     def batching(self, topic: str, properties: dict[str, str]) -> None:
         attributes = _common(topic, "create") | _message(properties)
@@ -95,11 +93,10 @@ class OpenTelemetry(Hook):
         span = self._tracer.start_span(
             f"process {message.topic}", found, SpanKind.CONSUMER, attributes, links=_link(message.properties)
         )
-        self._spans[id(consumption)] = span
+        consumption.notes[self] = span
         began = time.monotonic()
 
         def ended() -> None:
-            del self._spans[id(consumption)]
             measured = common | _failed(span, consumption.error, refused=not consumption.succeeded)
             span.end()
             self._consumed.add(1, measured)
@@ -107,10 +104,8 @@ class OpenTelemetry(Hook):
 
         return ended
 
-    def processing(self, consumption: Consumption) -> Ended | None:
-        span = self._spans.get(id(consumption))
-        if span is None:
-            return None
+    def processing(self, consumption: Consumption) -> Ended:
+        span: Span = consumption.notes[self]
         token = context.attach(trace.set_span_in_context(span))
 
         def left() -> None:
