@@ -11,7 +11,6 @@ from celery import Celery, Task
 import rockmq.contrib.kombu  # noqa: F401  # makes rockmq:// known
 
 app = Celery("celery_tasks", broker=f"rockmq://{os.environ.get('NAMESRV_ADDR', '127.0.0.1:9876')}")
-app.conf.worker_enable_remote_control = False
 app.conf.broker_connection_retry_on_startup = True
 
 

@@ -2,14 +2,14 @@
 
     import rockmq.contrib.kombu
     app = Celery("shop", broker="rockmq://127.0.0.1:9876")
-    app.conf.worker_enable_remote_control = False
 
 The host is that of a name server. Each queue of kombu's is a topic, and the group of all who consume it. Tasks with a
 countdown or an `eta` wait at the broker, which delivers them then, and so do retries. What a worker hasn't acknowledged
 when it ends, or dies, another one gets: with `acks_late` that is every task that hasn't ended. What is rejected without
 requeueing becomes a dead letter of the group.
 
-There are no fanout exchanges, which Celery needs for remote control only.
+There are no fanout exchanges. Celery needs them for remote control (`celery inspect`), without which its workers run
+here, and for broadcast queues.
 
 Transport options: `name_servers` (a list, in place of the URL's host), `queue_name_prefix` (of topics and groups),
 `queues` (of a new topic, 8).
@@ -56,8 +56,7 @@ class Channel(virtual.Channel):
 
     def exchange_declare(self, exchange: str | None = None, type: str = "direct", **kwargs: Any) -> None:
         if type not in self.exchange_types:
-            text = f"exchange {exchange!r} is of type {type!r}: RockMQ has direct and topic exchanges. " \
-                   f"Celery's remote control needs another: set worker_enable_remote_control = False"  # fmt: skip
+            text = f"exchange {exchange!r} is of type {type!r}: RockMQ has direct and topic exchanges"
             raise ChannelError(text, (50, 10), "Channel.exchange_declare", "540")
         super().exchange_declare(exchange, type, **kwargs)
 
@@ -197,7 +196,11 @@ class Transport(virtual.Transport):
 
     def establish_connection(self) -> "Transport":
         super().establish_connection()
-        self.mq.queues(TEMPLATE)  # who can't be reached is to be known now, not at the first message
+        try:
+            self.mq.queues(TEMPLATE)  # who can't be reached is to be known now, not at the first message
+        except BaseException:
+            self.close_connection(self)
+            raise
         return self
 
     def ensure_topic(self, name: str) -> None:

@@ -38,7 +38,6 @@ import os, time
 from celery import Celery
 import rockmq.contrib.kombu
 app = Celery("celery_tasks", broker=f"rockmq://{os.environ['NAMESRV_ADDR']}")
-app.conf.worker_enable_remote_control = False
 
 @app.task(acks_late=True)
 def work():
@@ -132,9 +131,28 @@ async def test_a_consumer_is_called_back(rockmq_server: Server) -> None:
     await kombu(test, rockmq_server)
 
 
+async def test_a_task_for_later_waits_at_the_broker(rockmq_server: Server) -> None:
+    def test(connection: Any) -> None:
+        orders = Queue("orders", Exchange("orders"), "orders")
+        due = datetime.now(UTC) + timedelta(seconds=1)
+        producer = connection.Producer()
+        producer.publish("x", exchange="orders", routing_key="orders", declare=[orders], headers={"eta": due.isoformat()})
+        got = orders(connection.channel())
+        message = None
+        end = time.monotonic() + 20
+        while message is None and time.monotonic() < end:
+            message = got.get()
+            time.sleep(0.02)
+        assert message is not None
+        assert datetime.now(UTC) >= due
+        message.ack()
+
+    await kombu(test, rockmq_server)
+
+
 async def test_what_it_cant_do_it_says(rockmq_server: Server) -> None:
     def test(connection: Any) -> None:
-        with pytest.raises(ChannelError, match="worker_enable_remote_control = False"):
+        with pytest.raises(ChannelError, match="direct and topic"):
             Exchange("all", "fanout")(connection.channel()).declare()
         queue = Queue("orders", Exchange("orders"), "orders")
         with pytest.raises(ChannelError, match="acknowledged"):
