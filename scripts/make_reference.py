@@ -79,7 +79,7 @@ def _class(name: str, of: type) -> list[str]:
     assert isinstance(tree, ast.ClassDef)
     fields = [ast.unparse(each) for each in tree.body if isinstance(each, ast.AnnAssign) and _public(each.target)]
     if fields:
-        parts.append("```python\n" + "\n".join(fields) + "\n```\n")
+        parts.append("```\n" + "\n".join(fields) + "\n```\n")
     for node in _functions(of):
         parts += [_signature(node), _doc(ast.get_docstring(node))]
     return parts
@@ -117,8 +117,8 @@ def _signature(node: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
     returned = f" -> {ast.unparse(node.returns)}" if node.returns is not None else ""
     awaited = "async " if isinstance(node, ast.AsyncFunctionDef) else ""
     if is_property:
-        return f"```python\n{node.name}: {returned.removeprefix(' -> ')}\n```\n"
-    return f"```python\n{awaited}{node.name}({arguments}){returned}\n```\n"
+        return f"```\n{node.name}: {returned.removeprefix(' -> ')}\n```\n"
+    return f"```\n{awaited}{node.name}({arguments}){returned}\n```\n"
 
 
 def _doc(doc: str | None) -> str:

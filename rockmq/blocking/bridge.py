@@ -18,6 +18,7 @@ from rockmq.base.errors import ClientClosed, ClientError
 
 CALLBACKS_MAX = 128
 CLOSE_TIMEOUT = 10.0
+CLOSED = "this client is closed"
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -43,16 +44,24 @@ class Portal:
         finally:
             self._loop.run_until_complete(self._loop.shutdown_asyncgens())
             self._loop.run_until_complete(self._loop.shutdown_default_executor())
+            self._loop.run_until_complete(_cancel_all())
             self._loop.close()
 
     def run(self, work: Callable[P, Coroutine[Any, Any, T]], *args: P.args, **kwargs: P.kwargs) -> T:
         """The result of the coroutine that `work` makes. A thread that is interrupted meanwhile cancels it."""
         self._check()
-        future = asyncio.run_coroutine_threadsafe(work(*args, **kwargs), self._loop)
+        coroutine = work(*args, **kwargs)
+        try:
+            future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        except RuntimeError:  # closed this very moment
+            coroutine.close()
+            raise ClientClosed(CLOSED) from None
         try:
             return future.result()
-        except BaseException:
+        except BaseException as error:
             future.cancel()  # a KeyboardInterrupt, for one; what has ended isn't touched
+            if isinstance(error, concurrent.futures.CancelledError) and self.closed:
+                raise ClientClosed(CLOSED) from None
             raise
 
     def call(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -128,9 +137,17 @@ class Portal:
         if os.getpid() != self._pid:
             raise ClientError("this client was made before a fork: make one in the child process")
         if self.closed:
-            raise ClientClosed("this client is closed")
+            raise ClientClosed(CLOSED)
         if threading.current_thread() is self._thread:
             raise ClientError("the loop's own thread can't wait for the loop")
+
+
+async def _cancel_all() -> None:
+    """End what still runs, so that nobody waits for it for ever."""
+    running = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in running:
+        task.cancel()
+    await asyncio.gather(*running, return_exceptions=True)
 
 
 def _coroutine(method: Callable[P, Awaitable[T]]) -> Callable[P, Coroutine[Any, Any, T]]:

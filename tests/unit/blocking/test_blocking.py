@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from rockmq.blocking import Client, ConsumedMessage
+from rockmq.blocking.bridge import Portal
 from rockmq.client import (
     ClientClosed,
     Decision,
@@ -24,6 +25,7 @@ from rockmq.client import (
     StoredMessage,
 )
 from rockmq.embedded import Server
+from tests.support.process import eventually
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -138,9 +140,24 @@ async def test_errors_are_those_of_the_client(rockmq_server: Server) -> None:
         producer.close()
         with pytest.raises(KeyError):
             Client(namesrv, serializer="none")  # type: ignore[arg-type]
-        assert not [each.name for each in threading.enumerate() if each.name.startswith("rockmq")]
+        eventually(lambda: not [each for each in threading.enumerate() if each.name.startswith("rockmq")], 20, "no threads")
 
     await in_thread(test, rockmq_server)
+
+
+async def test_who_waits_while_another_thread_closes_is_told() -> None:
+    def test() -> None:
+        portal = Portal()
+        with ThreadPoolExecutor(1) as threads:
+            waiting = threads.submit(portal.run, asyncio.sleep, 600)
+            while not waiting.running():
+                time.sleep(0.01)
+            portal.call(int)  # by now it waits, or will be told as well
+            portal.close()
+            with pytest.raises(ClientClosed):
+                waiting.result(20)
+
+    await asyncio.wait_for(asyncio.to_thread(test), 60)
 
 
 async def test_a_child_process_is_told_to_make_its_own(rockmq_server: Server) -> None:
