@@ -15,7 +15,6 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection
 from functools import partial
-from time import monotonic
 from types import TracebackType
 
 from rockmq.base.errors import ClientClosed, ClientError, RemotingError, RockMQError
@@ -99,7 +98,7 @@ class Consumer:
         self._subscriptions = subscriptions(topics, group, instance.clock.now_ms())
         self._offsets = Offsets(instance, group, from_where)
         watch = partial(instance.hooks.consuming, group) if instance.hooks is not None else None
-        self._inbox = Inbox(max_in_flight, watch)
+        self._inbox = Inbox(max_in_flight, instance.clock, watch)
         self._cache = Cache(CACHE_MESSAGES_MAX, CACHE_BYTES_MAX)
         self._rebalancer = Rebalancer(
             instance, group, self._subscriptions, self._offsets, opened=self._open, give_up=self._give_up
@@ -240,8 +239,12 @@ class Consumer:
     # What becomes of a message
 
     def acknowledged(self, message: ConsumedMessage) -> None:
-        self._instance.stats.consumed(self.group, message.topic).ended(monotonic() - message.taken, done=1)
+        self._count(message, done=1)
         self._finish(message)
+
+    def _count(self, message: ConsumedMessage, *, done: int = 0, failed: int = 0) -> None:
+        seconds = self._instance.clock.monotonic() - message.taken
+        self._instance.stats.consumed(self.group, message.topic).ended(seconds, done=done, failed=failed)
 
     def _finish(self, message: ConsumedMessage) -> None:
         self._cache.finish(message.process_queue, message.queue_offset, message.stored.size)
@@ -253,7 +256,7 @@ class Consumer:
             self._inbox.put_first(message)
 
     async def refused(self, message: ConsumedMessage, delay_level: int) -> None:
-        self._instance.stats.consumed(self.group, message.topic).ended(monotonic() - message.taken, failed=1)
+        self._count(message, failed=1)
         process_queue = message.process_queue
         if process_queue.dropped:
             return  # its new owner gets it

@@ -12,10 +12,10 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterable
 from enum import Enum, auto
-from time import monotonic
 from types import TracebackType
 from typing import Protocol
 
+from rockmq.base.clock import Clock, SystemClock
 from rockmq.base.errors import ClientError
 from rockmq.client.hooks import Watched
 from rockmq.client.process_queue import ProcessQueue
@@ -67,7 +67,7 @@ class ConsumedMessage:
         self.state = State.WAITING
         self._outcome = outcome
         self.taken = 0.0
-        """When the application got it, in monotonic seconds."""
+        """When the application got it, by the clock's `monotonic`."""
         self.watched: Watched | None = None
         """What hooks know of it, while the application has it."""
 
@@ -189,9 +189,10 @@ class Processing:
 class Inbox:
     """Messages that wait for the application, and the count of those it has."""
 
-    def __init__(self, max_in_flight: int, watch: Watch | None = None) -> None:
+    def __init__(self, max_in_flight: int, clock: Clock | None = None, watch: Watch | None = None) -> None:
         assert max_in_flight > 0, max_in_flight
         self.max_in_flight = max_in_flight
+        self._clock = clock or SystemClock()
         self._watch = watch
         self.in_flight = 0
         self.closed = False
@@ -225,7 +226,7 @@ class Inbox:
             process_queue = message.process_queue
             if not process_queue.dropped:
                 message.state = State.DELIVERED
-                message.taken = monotonic()
+                message.taken = self._clock.monotonic()
                 process_queue.delivered += 1
                 self.in_flight += 1
                 if self._watch is not None:
