@@ -24,10 +24,11 @@ setup-checks:
 demo: setup
 	@$(BIN)/rockmq demo $(ARGS)
 
-# The Python suite comes last, so that its summary is the last thing to read.
+# The Python suite comes last, so that its summary is the last thing to read. Two at a time: those with other servers mostly
+# wait, the rest mostly computes.
 test: check
 	$(CARGO) test --quiet
-	$(BIN)/pytest $(ARGS)
+	$(BIN)/pytest -n 2 --dist loadgroup $(ARGS)
 
 soak: setup
 	export ROCKMQ_FUZZ_INPUTS=1000000; $(CARGO) test --quiet fuzz

@@ -1,6 +1,8 @@
 """For all tests: what did not run is said at the end, with reasons; and Hypothesis judges by no clock."""
 
+import importlib.util
 from collections import Counter
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -10,14 +12,41 @@ settings.register_profile("patient", deadline=None, suppress_health_check=[Healt
 settings.load_profile("patient")
 
 
+HERE = Path(__file__).parent
+PEERS = ("interop", "client")
+"""Folders whose tests share brokers: with several workers one of them runs all of these."""
+
+SPARK_MISSING = [name for name in ("pyspark", "pyarrow", "pandas") if importlib.util.find_spec(name) is None]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if not item.path.is_relative_to(HERE):
+            continue
+        folder = item.path.relative_to(HERE).parts[0]
+        if folder in ("interop", "spark"):
+            item.add_marker(folder)
+        if folder in (*PEERS, "spark"):
+            item.add_marker(pytest.mark.xdist_group("spark" if folder == "spark" else "peers"))
+
+
+# Here and not in the folders: with several workers who writes the summary has collected nothing.
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    reasons = Counter(
-        report.longrepr[2].removeprefix("Skipped: ")
-        for report in terminalreporter.getreports("skipped")
-        # The interop tests have a summary of their own.
-        if isinstance(report.longrepr, tuple) and "interop" not in report.keywords
-    )
+    skipped = [report for report in terminalreporter.getreports("skipped") if isinstance(report.longrepr, tuple)]
+    if missing := {_reason(report) for report in skipped if "interop" in report.keywords}:
+        terminalreporter.section("INTEROP TESTS DID NOT RUN", red=True, bold=True)
+        terminalreporter.line(f"{'; '.join(missing)}. Nothing was checked against Apache's clients, tools and brokers.")
+    if SPARK_MISSING:
+        terminalreporter.section("SPARK TESTS DID NOT RUN", red=True, bold=True)
+        missing_names = ", ".join(SPARK_MISSING)
+        terminalreporter.line(f"{missing_names} missing: pip install 'rockmq[spark]'. Nothing of Spark was checked.")
+    reasons = Counter(_reason(report) for report in skipped if "interop" not in report.keywords)
     if reasons:
         terminalreporter.section(f"{reasons.total()} TESTS DID NOT RUN", yellow=True, bold=True)
         for reason, count in reasons.most_common():
             terminalreporter.line(f"{count:5} {reason}")
+
+
+def _reason(report: pytest.TestReport) -> str:
+    assert isinstance(report.longrepr, tuple)
+    return report.longrepr[2].removeprefix("Skipped: ")

@@ -62,11 +62,6 @@ _REFUSED_BY_BROKER = _REFUSED_BY_ALL | {
     "transRocksDBEnable": _only("false|", ROCKSDB),
     "useSingleRocksDBForAllConfigs": _only("false|", ROCKSDB),
     "storeType": _only("default|", ROCKSDB),
-    "enableConsumeQueueExt": _only(
-        "false|",
-        "not built: queues get no extension here. Without the key a store that has some is read all the same, and Apache's "
-        "broker goes on with it",
-    ),
     "configManagerVersion": _only("v1|", "only `v1`, Apache's JSON files"),
     "messageStorePlugIn": _only("", "Java plug-ins can't be loaded here"),
     "fetchNamesrvAddrByAddressServer": _only("false|", "not built: list the name servers in namesrvAddr"),
@@ -147,7 +142,7 @@ _STORE = """
     deleteConsumeQueueFilesInterval destroyMapedFileIntervalForcibly disappearTimeAfterStart diskFallRecorded
     dispatchCqCacheNum dispatchCqThreads dispatchFromSenderThread dLegerGroup dLegerPeers dLegerSelfId
     enableAcceleratedRecovery enableAsyncReput enableAutoInSyncReplicas enableBatchPush
-    enableBuildConsumeQueueConcurrently enableCleanExpiredOffset enableCompaction enableLmqQuota
+    enableBuildConsumeQueueConcurrently enableCleanExpiredOffset enableCompaction enableConsumeQueueExt enableLmqQuota
     enableLogConsumeQueueRepeatedlyBuildWhenRecover enableRocksDBLog enableRunningFlagsInFlush
     enableScheduleAsyncDeliver enableScheduleMessageStats fastFailIfNoBufferInStorePool flushCommitLogLeastPages
     flushCommitLogThoroughInterval flushCommitLogTimed flushConsumeQueueLeastPages

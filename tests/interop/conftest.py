@@ -16,29 +16,15 @@ from tests.support import apache, cluster
 SERVERS = {"rockmq": ["rockmq"], "apache": ["apache"], "both": ["rockmq", "apache"]}[
     os.environ.get("ROCKMQ_INTEROP", "rockmq")
 ]
-_MISSING = pytest.StashKey[str]()
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if Path(__file__).parent in item.path.parents:
-            item.add_marker(pytest.mark.interop)
 
 
 @pytest.fixture(scope="session", autouse=True)
-def java(request: pytest.FixtureRequest) -> None:
+def java() -> None:
     """Nothing here runs without Java; that must not go unnoticed, and in CI it is a failure."""
     if missing := apache.available():
-        request.config.stash[_MISSING] = missing
         if os.environ.get("CI") == "true":
             pytest.fail(f"interop tests can't run: {missing}", pytrace=False)
         pytest.skip(missing)
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    if missing := config.stash.get(_MISSING, None):
-        terminalreporter.section("INTEROP TESTS DID NOT RUN", red=True, bold=True)
-        terminalreporter.line(f"{missing}. Nothing was checked against Apache's clients, tools and brokers.")
 
 
 @pytest.fixture(scope="session", params=SERVERS)

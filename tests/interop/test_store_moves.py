@@ -49,10 +49,9 @@ class Moving:
             broker.kill() if killed else broker.terminate()
 
     @contextmanager
-    def ours(self, *, killed: bool = False, but: str = "") -> Iterator[None]:
-        """Ours, by the same broker.conf, `but` for one key=value."""
-        arguments = ("--set", but) if but else ()
-        with server.broker(self.directory / "rockmq", self.configuration, *arguments) as broker:
+    def ours(self, *, killed: bool = False) -> Iterator[None]:
+        """Ours, by the same broker.conf."""
+        with server.broker(self.directory / "rockmq", self.configuration) as broker:
             eventually(lambda: apache.is_registered(self.namesrv, broker.broker), 30, "our broker registered")
             yield
             broker.kill() if killed else broker.terminate()
@@ -217,7 +216,7 @@ def test_queues_with_an_extension_move_to_our_broker_and_back(tmp_path: Path) ->
             check(second, first)
         before = files()
         assert len(before) > 4
-        with moving.ours(killed=True, but="enableConsumeQueueExt=false"):
+        with moving.ours(killed=True):
             wait_for_route(moving.namesrv, "moving")
             third = moving.send("third")
             check(third, first | second)
@@ -227,7 +226,7 @@ def test_queues_with_an_extension_move_to_our_broker_and_back(tmp_path: Path) ->
             fourth = moving.send("fourth")
             check(fourth, first | second | third)
         assert len(files()) > len(before)
-        with moving.ours(but="enableConsumeQueueExt=false"):
+        with moving.ours():
             wait_for_route(moving.namesrv, "moving")
             fifth = moving.send("fifth")
             check(fifth, first | second | third | fourth)

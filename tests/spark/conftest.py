@@ -4,40 +4,24 @@
 """
 
 import asyncio
-import importlib.util
 import itertools
 import os
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.conftest import SPARK_MISSING
 from tests.support import cluster
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-HERE = Path(__file__).parent
-MISSING = [name for name in ("pyspark", "pyarrow", "pandas") if importlib.util.find_spec(name) is None]
-
-if MISSING:
+if SPARK_MISSING:
     if os.environ.get("CI") == "true":
-        raise ImportError(f"the Spark tests can't run: {', '.join(MISSING)} missing")
+        raise ImportError(f"the Spark tests can't run: {', '.join(SPARK_MISSING)} missing")
     # What they import isn't there, so they can't even be collected.
     collect_ignore_glob = ["test_*.py"]
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    if MISSING:
-        terminalreporter.section("SPARK TESTS DID NOT RUN", red=True, bold=True)
-        terminalreporter.line(f"{', '.join(MISSING)} missing: pip install 'rockmq[spark]'. Nothing of Spark was checked.")
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if item.path.is_relative_to(HERE):
-            item.add_marker("spark")
 
 
 @pytest.fixture(scope="session")

@@ -18,7 +18,7 @@ use std::{
     sync::atomic::{AtomicBool, AtomicUsize, Ordering},
 };
 
-use memmap2::{Advice, MmapOptions, MmapRaw};
+use memmap2::{Advice, MmapOptions, MmapRaw, UncheckedAdvice};
 use rustix::fs::{fallocate, FallocateFlags};
 
 use crate::error::{At, Error, Result};
@@ -167,7 +167,20 @@ impl MappedFile {
 
     /// Force from..to to disk.
     pub fn sync(&self, from: usize, to: usize) -> io::Result<()> {
+        self.unmap_pages(from, to);
         self.map.flush_range(from, to - from)
+    }
+
+    /// Take the whole pages of from..to out of the map at once, which stay in memory. The kernel takes each page that it
+    /// writes back out of the map by itself otherwise, and interrupts the processor of the writer for it.
+    fn unmap_pages(&self, from: usize, to: usize) {
+        let (start, end) = (from.next_multiple_of(PAGE), to / PAGE * PAGE);
+        if start < end {
+            // SAFETY: the range lies in the map, since `to` does. The map is shared with the file, so a page that is touched
+            // again comes back with the bytes it had, whether they were written back or not; references to them see no
+            // change. Locked pages are refused, which does no harm.
+            let _ = unsafe { self.map.unchecked_advise_range(UncheckedAdvice::DontNeed, start, end - start) };
+        }
     }
 }
 

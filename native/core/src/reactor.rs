@@ -375,13 +375,20 @@ impl Transport {
     /// Write what waits, as far as the kernel takes it.
     fn flush(&mut self) {
         while let (Some(stream), false) = (&mut self.stream, self.waiting.is_empty()) {
-            let mut slices = [IoSlice::new(&[]); PIECES];
-            let mut count = 0;
-            for (slice, piece) in slices.iter_mut().zip(&self.waiting) {
-                *slice = IoSlice::new(piece.rest());
-                count += 1;
-            }
-            match stream.write_vectored(&slices[..count]) {
+            let written = match self.waiting.len() {
+                // The usual case, and cheaper than by `writev`.
+                1 => stream.write(self.waiting[0].rest()),
+                _ => {
+                    let mut slices = [IoSlice::new(&[]); PIECES];
+                    let mut count = 0;
+                    for (slice, piece) in slices.iter_mut().zip(&self.waiting) {
+                        *slice = IoSlice::new(piece.rest());
+                        count += 1;
+                    }
+                    stream.write_vectored(&slices[..count])
+                }
+            };
+            match written {
                 Ok(size) => {
                     self.traffic += 1;
                     self.written(size);

@@ -30,7 +30,7 @@ use crate::{
     batch_replay::BatchReplay,
     consume_queue::Queues,
     error::{store, value, At, Error, Result},
-    mapped_file::{self, allocate, MappedFile},
+    mapped_file::{allocate, MappedFile},
     queue_files::QueueFiles,
     record::{self, Crc, Found, BLANK_SIZE},
     replay::Replay,
@@ -331,25 +331,40 @@ fn write_zeros(file: &File, from: u64, size: u64) -> io::Result<()> {
         .try_for_each(|at| file.write_all_at(&block[..(size - at).min(ZEROS as u64) as usize], at))
 }
 
+/// Whether there is nothing but zeros from `from` up to `size`, or to the end of a shorter file.
 pub fn is_zero(file: &File, from: u64, size: u64) -> io::Result<bool> {
-    let mut at = from;
-    let mut block = vec![0; mapped_file::PAGE];
-    while at < size {
-        // Most files are sparse behind their end, and holes needn't be read.
-        at = match seek(file, SeekFrom::Data(at)) {
-            Ok(data) => data,
-            Err(Errno::NXIO) => return Ok(true),
-            Err(_) => at,
-        };
-        // Up to the page's end at first: behind it there is mostly a hole, whose zeros would only fill the page cache.
-        let wanted = (block.len() - at as usize % mapped_file::PAGE).min(size.saturating_sub(at) as usize);
-        match file.read_at(&mut block[..wanted], at)? {
-            0 => return Ok(true),
-            // All of it, since that is quicker than to look for the first.
-            read if block[..read].iter().fold(0, |all, byte| all | byte) != 0 => return Ok(false),
-            read => at += read as u64,
+    let mut block = vec![0; ZEROS];
+    for (begin, end) in data_ranges(file, from, size) {
+        let mut at = begin;
+        while at < end {
+            let wanted = block.len().min((end - at) as usize);
+            match file.read_at(&mut block[..wanted], at)? {
+                0 => return Ok(true),
+                // All of it, since that is quicker than to look for the first.
+                read if block[..read].iter().fold(0, |all, byte| all | byte) != 0 => return Ok(false),
+                read => at += read as u64,
+            }
         }
-        block.resize(ZEROS, 0);
     }
     Ok(true)
+}
+
+/// Where a file isn't a hole, which most are behind their end. All that is found out before anything is read: the kernel
+/// reads ahead, and what it has read of a hole isn't one any more, so that reading would lead on and on.
+fn data_ranges(file: &File, from: u64, size: u64) -> Vec<(u64, u64)> {
+    let mut ranges = Vec::new();
+    let mut at = from;
+    while at < size {
+        let begin = match seek(file, SeekFrom::Data(at)) {
+            Ok(begin) => begin,
+            Err(Errno::NXIO) => break,
+            Err(_) => at,
+        };
+        let end = seek(file, SeekFrom::Hole(begin)).unwrap_or(size).min(size);
+        if begin < end {
+            ranges.push((begin, end));
+        }
+        at = end.max(begin + 1);
+    }
+    ranges
 }

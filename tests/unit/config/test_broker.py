@@ -128,7 +128,6 @@ def test_hosts_that_can_be_advertised(host: str) -> None:
         ("retentionBytes", "0", "retentionBytes=0: expected a whole number >= 1"),
         ("fileReservedTime", "3d", r"fileReservedTime=3d: expected a whole number \(hours\)"),
         ("storeType", "defaultRocksDB", "RocksDB"),
-        ("enableConsumeQueueExt", "true", "enableConsumeQueueExt=true: not built: queues get no extension here"),
         ("enableLmq", "true", "light queues need both"),
         ("enableMultiDispatch", "true", "light queues need both"),
         ("maxErrorRateOfBloomFilter", "100", "maxErrorRateOfBloomFilter=100: expected"),
