@@ -19,21 +19,34 @@ import typing
 from pathlib import Path
 
 from rockmq import client
+from rockmq.client import admin
 from rockmq.client.delivery import Outcome, Processing
 from rockmq.client.instance import Member
+from rockmq.client.pop_message import PopOutcome, PopProcessing
 
 CLASSES: list[type] = [
     Processing,
+    PopProcessing,
     client.ConsumedMessage,
+    client.PopMessage,
     client.Producer,
     client.TransactionProducer,
     client.Consumer,
+    client.PopConsumer,
+    client.LitePullConsumer,
+    admin.TopicAdmin,
+    admin.GroupAdmin,
+    admin.MemberAdmin,
+    admin.MessageAdmin,
+    admin.BrokerAdmin,
+    admin.NameServerAdmin,
+    admin.Admin,
     client.Client,
 ]
 """In this order: who is a base, or named by others' bases, comes first."""
 ROOT = client.Client
 """Whose end is the end of the loop's thread."""
-INTERNAL = {"process_queue", "outcome", "watched", *vars(Member), *vars(Outcome)}
+INTERNAL = {"process_queue", "outcome", "watched", *vars(Member), *vars(Outcome), *vars(PopOutcome)}
 """Attributes and methods that are no concern of users: for the most part what the client's parts ask each other."""
 
 FILE = Path(__file__).resolve().parents[1] / "rockmq" / "blocking" / "classes.py"
@@ -75,7 +88,7 @@ class Writer:
         self.imports: set[str] = {
             "from typing import Any, cast",
             "import rockmq.client as aio",
-            "import rockmq.client.delivery",
+            *(f"import {each.__module__}" for each in CLASSES if each.__name__ not in client.__all__),
             "from rockmq.blocking.bridge import Portal, WRAPPERS, Wrapper, unwrap, wrap",
         }
         self.lines: list[str] = []

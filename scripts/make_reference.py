@@ -15,9 +15,11 @@ from types import ModuleType
 
 from rockmq.client.delivery import Outcome
 from rockmq.client.instance import Member
+from rockmq.client.pop_message import PopOutcome
 
 MODULES = (
     "rockmq.client",
+    "rockmq.client.admin",
     "rockmq.client.hooks",
     "rockmq.embedded",
     "rockmq.pytest_plugin",
@@ -27,7 +29,7 @@ MODULES = (
 )
 CONSTRUCTED = {"Client", "OpenTelemetry", "RockMQBroker", "Server", "VirtualTime"}
 """Classes that users make objects of, other than plain data."""
-INTERNAL = {*vars(Member), *vars(Outcome), "Hooks", "Watched", "recalling"}
+INTERNAL = {*vars(Member), *vars(Outcome), *vars(PopOutcome), "Hooks", "Watched", "recalling"}
 """What the client's parts ask each other."""
 FILE = Path(__file__).resolve().parents[1] / "docs" / "reference.md"
 HEAD = """\
@@ -95,10 +97,10 @@ def _public(target: ast.expr) -> bool:
 
 
 def _functions(of: type) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
-    """Public methods and properties, those of Admin too, and the constructor of what users make objects of."""
+    """Public methods and properties, those of Reading too, and the constructor of what users make objects of."""
     found: dict[str, ast.FunctionDef | ast.AsyncFunctionDef] = {}
     for owner in of.__mro__:
-        if owner.__module__.startswith("rockmq") and (owner is of or owner.__name__ == "Admin"):
+        if owner.__module__.startswith("rockmq") and (owner is of or owner.__name__ == "Reading"):
             (tree,) = ast.parse(textwrap.dedent(inspect.getsource(owner))).body
             assert isinstance(tree, ast.ClassDef)
             for node in tree.body:

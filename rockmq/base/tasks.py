@@ -19,12 +19,12 @@ class Tasks:
     """
 
     def __init__(self, on_failure: Callable[[BaseException], None] | None = None) -> None:
-        self._tasks: list[asyncio.Task[Any]] = []
+        self._tasks: dict[asyncio.Task[Any], None] = {}
         self._on_failure = on_failure
 
     def start(self, work: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]:
         task = asyncio.create_task(work, name=name)
-        self._tasks.append(task)
+        self._tasks[task] = None
         task.add_done_callback(self._ended)
         return task
 
@@ -42,8 +42,7 @@ class Tasks:
         self.start(_repeat(seconds, work, name, seconds if first is None else first, clock or SystemClock()), name)
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
-        if task in self._tasks:
-            self._tasks.remove(task)
+        self._tasks.pop(task, None)
         if task.cancelled():
             return
         error = task.exception()
@@ -53,7 +52,7 @@ class Tasks:
                 self._on_failure(error)
 
     async def close(self) -> None:
-        for task in reversed(self._tasks.copy()):
+        for task in reversed(list(self._tasks)):
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
 

@@ -13,6 +13,26 @@ what else is called back runs in threads of a pool. A Ctrl-C ends the call that 
 client in order. It doesn't survive a fork: make it in the child.
 """
 
-from rockmq.blocking.classes import Client, ConsumedMessage, Consumer, Producer, TransactionProducer
+from rockmq.blocking.classes import (
+    Admin,
+    Client,
+    ConsumedMessage,
+    Consumer,
+    LitePullConsumer,
+    PopConsumer,
+    PopMessage,
+    Producer,
+    TransactionProducer,
+)
 
-__all__ = ["Client", "ConsumedMessage", "Consumer", "Producer", "TransactionProducer"]
+__all__ = [
+    "Admin",
+    "Client",
+    "ConsumedMessage",
+    "Consumer",
+    "LitePullConsumer",
+    "PopConsumer",
+    "PopMessage",
+    "Producer",
+    "TransactionProducer",
+]

@@ -4,32 +4,14 @@
 import asyncio
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from msgspec import Struct, field
 
 from rockmq.base.clock import Clock
 from rockmq.broker.documents import Saver, load, parts, save, snapshot
 from rockmq.protocol import topics
-from rockmq.protocol.bodies.common import Body, DataVersion
-from rockmq.protocol.header import Int, Long
-
-
-class GroupConfig(Body, kw_only=True):
-    group_name: str
-    consume_enable: bool = True
-    consume_from_min_enable: bool = True
-    consume_broadcast_enable: bool = True
-    consume_message_orderly: bool = False
-    retry_queue_nums: Int = 1
-    retry_max_times: Int = 16
-    group_retry_policy: dict[str, Any] = field(default_factory=lambda: {"type": "CUSTOMIZED"})
-    broker_id: Long = 0
-    which_broker_when_consume_slowly: Long = 1
-    notify_consumer_ids_changed_enable: bool = True
-    group_sys_flag: Int = 0
-    consume_timeout_minute: Int = 15
-    attributes: dict[str, str] = field(default_factory=dict)
+from rockmq.protocol.bodies.common import DataVersion, GroupConfig
+from rockmq.protocol.header import Int
 
 
 class _Document(Struct, rename="camel"):

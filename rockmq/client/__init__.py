@@ -8,7 +8,7 @@
                 async with message.process():
                     ...
 
-Not built yet: ordered and broadcast consumption, pop, static topics, access keys and TLS.
+Not built yet: static topics, access keys and TLS.
 """
 
 from rockmq.base.errors import (
@@ -29,20 +29,29 @@ from rockmq.base.errors import (
     TooManyInFlight,
 )
 from rockmq.client.client import Client
-from rockmq.client.consumer import Consumer, Handler
-from rockmq.client.delivery import ConsumedMessage
+from rockmq.client.consumer import Consumer
+from rockmq.client.consumer_options import ConsumerOptions
+from rockmq.client.delivery import ConsumedMessage, PartDone
+from rockmq.client.handlers import BatchHandler, Handler
 from rockmq.client.hooks import Hook
+from rockmq.client.lite_pull import LitePullConsumer
+from rockmq.client.pop_consumer import PopConsumer, PopHandler
+from rockmq.client.pop_message import PopMessage
 from rockmq.client.producer import Producer
 from rockmq.client.pull import PullResult, PullStatus
 from rockmq.client.queues import Selector
+from rockmq.client.retries import Retry, backoff
 from rockmq.client.sending import SendReceipt, SendStatus
 from rockmq.client.stats import ClientStats, Histogram, QueueStats, WorkStats
 from rockmq.client.subscription import BrokerFilter, Sql
 from rockmq.client.transactions import Decision, TransactionProducer, TransactionReceipt
+from rockmq.client.worker import Worker
+from rockmq.protocol import allocate
 from rockmq.protocol.bodies.common import MessageQueue
 from rockmq.protocol.message import Message, StoredMessage
 
 __all__ = [
+    "BatchHandler",
     "BatchIncomplete",
     "BrokerFilter",
     "Client",
@@ -54,14 +63,20 @@ __all__ = [
     "ConnectionLost",
     "ConsumedMessage",
     "Consumer",
+    "ConsumerOptions",
     "Decision",
     "Handler",
     "Histogram",
     "Hook",
     "InvalidMessage",
+    "LitePullConsumer",
     "Message",
     "MessageQueue",
     "NotSupported",
+    "PartDone",
+    "PopConsumer",
+    "PopHandler",
+    "PopMessage",
     "Producer",
     "ProtocolError",
     "PullResult",
@@ -70,6 +85,7 @@ __all__ = [
     "RemotingError",
     "RequestTimeout",
     "ResponseError",
+    "Retry",
     "RockMQError",
     "RouteNotFound",
     "Selector",
@@ -81,4 +97,7 @@ __all__ = [
     "TransactionProducer",
     "TransactionReceipt",
     "WorkStats",
+    "Worker",
+    "allocate",
+    "backoff",
 ]

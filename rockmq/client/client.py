@@ -4,19 +4,23 @@ import contextlib
 import logging
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Literal
+from typing import Literal, Unpack
 
 from rockmq.base.clock import Clock, SystemClock
 from rockmq.base.errors import ClientClosed, ClientError
 from rockmq.client import producer as producers
 from rockmq.client.admin import Admin
 from rockmq.client.consumer import Consumer
+from rockmq.client.consumer_options import ConsumerOptions
 from rockmq.client.hooks import Hook, Hooks
 from rockmq.client.in_flight import InFlight
 from rockmq.client.instance import Instance
+from rockmq.client.lite_pull import LitePullConsumer, QueuesChanged
 from rockmq.client.namesrv import parse
 from rockmq.client.offsets import FromWhere
+from rockmq.client.pop_consumer import PopConsumer
 from rockmq.client.producer import Producer
+from rockmq.client.reading import Reading
 from rockmq.client.stats import ClientStats
 from rockmq.client.subscription import Topics
 from rockmq.client.trace import TOPIC as TRACE_TOPIC
@@ -32,13 +36,16 @@ _COMPRESSIONS = {"zlib": Compression.ZLIB, "lz4": Compression.LZ4, "zstd": Compr
 _SERIALIZERS = {"json": Serializer.JSON, "binary": Serializer.ROCKETMQ}
 
 
-class Client(Admin):
+class Client(Reading):
     """A connection to a RocketMQ cluster, for use with `async with`.
 
     `name_servers` is `host:port`, several joined by `;`, `mq://host:port;host`, or a list; without it the environment
     variable NAMESRV_ADDR is used. At most `max_in_flight` messages and `max_in_flight_bytes` are on their way to brokers
-    at a time: over that `Producer.send` waits. With `trace` the client tells what becomes of its messages, in messages of
-    the topic RMQ_SYS_TRACE_TOPIC or another one that is named; `hooks` watch it otherwise (`rockmq.client.hooks`).
+    at a time: over that `Producer.send` waits. `instance_name` makes the client id `ip@name`, which no other client of this
+    machine may have; by default it is different each time. Broadcast consumers keep their offsets under it (by default
+    under `ip@DEFAULT`), so two such processes on one machine need a name each. With `trace` the client tells what becomes
+    of its messages, in messages of the topic RMQ_SYS_TRACE_TOPIC or another one that is named; `hooks` watch it otherwise
+    (`rockmq.client.hooks`).
     """
 
     def __init__(
@@ -48,6 +55,7 @@ class Client(Admin):
         serializer: Literal["json", "binary"] = "json",
         max_in_flight: int = 4096,
         max_in_flight_bytes: int = 32 * 1024 * 1024,
+        instance_name: str | None = None,
         trace: bool | str = False,
         hooks: Sequence[Hook] = (),
         clock: Clock | None = None,
@@ -58,8 +66,11 @@ class Client(Admin):
                 clock or SystemClock(),
                 serializer=_SERIALIZERS[serializer],
                 in_flight=InFlight(max_in_flight, max_in_flight_bytes),
+                instance_name=instance_name,
             )
         )
+        self.admin = Admin(self._instance)
+        """What administrators do."""
         self._trace: MessageTrace | None = None
         if trace:
             topic = trace if isinstance(trace, str) else TRACE_TOPIC
@@ -68,7 +79,7 @@ class Client(Admin):
         if hooks:
             self._instance.hooks = Hooks(hooks, self._instance.clock, unwatched={self._trace.topic} if self._trace else ())
         self._started = False
-        self._made: list[Producer | Consumer] = []
+        self._made: list[Producer | Consumer | PopConsumer | LitePullConsumer] = []
 
     @property
     def client_id(self) -> str:
@@ -155,30 +166,81 @@ class Client(Admin):
         self._keep(made)
         return made
 
-    def consumer(
+    def consumer(self, group: str, topics: Topics, **options: Unpack[ConsumerOptions]) -> Consumer:
+        """A member of a consumer group, for use with `async with`.
+
+        `topics` maps topics to the tags wanted (`"paid || refund"`, `"*"` for all), to a SQL92 expression (`Sql`) or to a
+        filter of the broker's (`BrokerFilter`), or lists topics. The keywords are those of `ConsumerOptions`: `order=True`
+        for one message of a queue at a time, `broadcast=True` for all messages at every member, and more.
+        """
+        self._check(group)
+        made = Consumer(self._instance, group, topics, **options)
+        self._keep(made)
+        return made
+
+    def pop_consumer(
         self,
         group: str,
         topics: Topics,
         *,
-        max_in_flight: int = 256,
-        from_where: FromWhere = "last",
+        invisible: float = 60.0,
+        max_in_flight: int = 96,
+        from_where: Literal["first", "last"] = "last",
+        order: bool = False,
+        assigned: bool = False,
+        max_reconsume_times: int = 16,
         drain_timeout: float = 10.0,
-    ) -> Consumer:
-        """A member of a consumer group, for use with `async with`.
+    ) -> PopConsumer:
+        """A member of a group that shares messages instead of queues, for use with `async with`.
 
-        `topics` maps topics to the tags wanted (`"paid || refund"`, `"*"` for all), to a SQL92 expression (`Sql`) or to a
-        filter of the broker's (`BrokerFilter`), or lists topics. `max_in_flight` bounds the messages that were taken and not
-        finished. `from_where` says where the group begins in a queue in which it has no offset: "first", "last", or a time;
-        brokers begin young queues at the first message whatever it says.
+        `invisible` is how many seconds a message is ours alone; one that isn't acknowledged by then comes again. At most
+        `max_in_flight` messages of a topic and broker are popped and not ended: no more than handlers get done in that
+        time, or the last of them are late before they are begun. `from_where` says where a group begins that
+        is new to a topic. With `order` the messages of a queue come one after the other. With `assigned` brokers say what
+        each member pops from, for groups whose request mode is POP; without, it is all queues. A message that failed
+        once and then `max_reconsume_times` times again becomes a dead letter.
         """
         self._check(group)
-        made = Consumer(
+        made = PopConsumer(
             self._instance,
             group,
             topics,
+            invisible=invisible,
             max_in_flight=max_in_flight,
             from_where=from_where,
+            order=order,
+            assigned=assigned,
+            max_reconsume_times=max_reconsume_times,
             drain_timeout=drain_timeout,
+        )
+        self._keep(made)
+        return made
+
+    def lite_pull_consumer(
+        self,
+        group: str,
+        topics: Topics | None = None,
+        *,
+        from_where: FromWhere = "last",
+        auto_commit: bool = True,
+        auto_commit_interval: float = 5.0,
+        on_queues: QueuesChanged | None = None,
+    ) -> LitePullConsumer:
+        """A consumer that is asked for messages, and that can be anywhere in its queues, for use with `async with`.
+
+        With `topics` it shares their queues with the group's other members; without, `assign` says which queues it reads.
+        `from_where` is for queues in which the group has no offset. With `auto_commit` a poll commits what polls before
+        it returned. `on_queues` is told each topic in use whose queues have changed, with its queues.
+        """
+        self._check(group)
+        made = LitePullConsumer(
+            self._instance,
+            group,
+            topics,
+            from_where=from_where,
+            auto_commit=auto_commit,
+            auto_commit_interval=auto_commit_interval,
+            on_queues=on_queues,
         )
         self._keep(made)
         return made
@@ -195,7 +257,7 @@ class Client(Admin):
             trace_dropped=self._trace.dropped if self._trace is not None else 0,
         )
 
-    def _keep(self, made: Producer | Consumer) -> None:
+    def _keep(self, made: Producer | Consumer | PopConsumer | LitePullConsumer) -> None:
         self._made = [each for each in self._made if not each.closed]
         self._made.append(made)
 

@@ -1,4 +1,4 @@
-"""Consumes topics as a member of a group (DefaultMQPushConsumer.java in cluster mode; clients' spec, section 3).
+"""Consumes topics as a member of a group (DefaultMQPushConsumer.java; clients' spec, section 3).
 
 Members share the queues. Pulled messages wait in an inbox until the application takes them; the group's offset in a queue
 follows the oldest message that isn't finished, is told to the broker every 5 s and with every pull, and stored for
@@ -8,36 +8,48 @@ queues change hands while it is worked on, and when it was refused.
 A refused message is sent back to the broker it came from, which delivers it again after a delay that grows, and makes it a
 dead letter after 16 times: one in `%DLQ%` and the group's name, a topic to subscribe to. If that fails, the message is
 sent anew to the group's retry topic, wherever it is; and if that fails too, the consumer delivers it again itself after
-5 s, as Java's does, and keeps it in its queue meanwhile.
+5 s, as Java's does, and keeps it in its queue meanwhile. What differs in orderly groups and broadcasts is in `outcomes.py`.
+
+A queue costs a task and a waiting pull: on a virtual machine with two cores 10,000 queues in one consumer take 2 s to start
+and 100 MiB, of which some is the embedded broker's that served them in the same process.
 """
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Callable, Collection, Coroutine, Mapping
 from functools import partial
 from types import TracebackType
+from typing import Unpack
 
 from rockmq.base.errors import ClientClosed, ClientError, RemotingError, RockMQError
 from rockmq.base.tasks import Tasks
 from rockmq.client import running_info
-from rockmq.client.delivery import ConsumedMessage, Handed, Inbox, State, consumed
+from rockmq.client.assignment import warn_if_popping
+from rockmq.client.consume_stats import SAMPLE_SECONDS, TopicStats
+from rockmq.client.consumer_options import ConsumerOptions, Options
+from rockmq.client.delivery import ConsumedMessage, Handed, Inbox, consumed
+from rockmq.client.handlers import BatchHandler, Handler, KeyOf, Lines, Workers, callable_in_loop, work_on_batch
 from rockmq.client.instance import Instance
-from rockmq.client.offsets import FromWhere, Offsets
-from rockmq.client.process_queue import Cache, ProcessQueue
-from rockmq.client.producer import MESSAGE_SIZE_MAX, Producer
+from rockmq.client.local_offsets import LocalOffsets
+from rockmq.client.locks import Locks
+from rockmq.client.offsets import Offsets, OffsetStore
+from rockmq.client.orderly import OrderlyInbox
+from rockmq.client.outcomes import Broadcast, Concurrent, Ended, Orderly
+from rockmq.client.process_queue import SPAN_MAX, Cache, Limits, ProcessQueue
 from rockmq.client.pull import PullLoop
 from rockmq.client.rebalance import Rebalancer
+from rockmq.client.retries import Retry
+from rockmq.client.send_back import SendBack
 from rockmq.client.stats import QueueStats
-from rockmq.client.subscription import Topics, subscriptions
+from rockmq.client.subscription import Topics, Wanted, subscription, subscriptions
 from rockmq.filter import is_tag
 from rockmq.protocol import json
-from rockmq.protocol import properties as names
 from rockmq.protocol import topics as topic_names
-from rockmq.protocol.bodies.client import CheckClientBody, ConsumerData
+from rockmq.protocol.bodies.client import CheckClientBody, ConsumerData, DirectResult
 from rockmq.protocol.bodies.common import MessageQueue, SubscriptionData
-from rockmq.protocol.codes import RequestCode, ResponseCode
-from rockmq.protocol.headers.client import CheckClientConfig, SendMessageBack
-from rockmq.protocol.message import Message, StoredMessage
+from rockmq.protocol.codes import RequestCode
+from rockmq.protocol.headers.client import CheckClientConfig
+from rockmq.protocol.message import StoredMessage
 
 log = logging.getLogger(__name__)
 
@@ -45,30 +57,15 @@ CACHE_MESSAGES_MAX = 16_000
 CACHE_BYTES_MAX = 256 * 1024 * 1024
 PERSIST_SECONDS = 5.0
 START_TIMEOUT = 5.0
-SEND_BACK_TIMEOUT = 5.0
-REDELIVER_SECONDS = 5.0
 RECONSUME_TIMES_MAX = 16
-FIRST_LEVEL = 3
-"""Delay level of the first try, as brokers choose it."""
-PRODUCER_GROUP = "CLIENT_INNER_PRODUCER"
-"""Java's, for what consumers send."""
-_OF_THIS_DELIVERY = (
-    names.TRAN_MSG,
-    names.MIN_OFFSET,
-    names.MAX_OFFSET,
-    names.REAL_TOPIC,
-    names.REAL_QID,
-    names.CRC32,
-    names.MSG_REGION,
-    names.TRACE_ON,
-    names.CLUSTER,
-    names.POP_CK,
-)
-"""Properties that are of the message as it was stored, not of the one that is sent anew."""
+UNLIMITED = 0x7FFF_FFFF
+"""How often an orderly group tries, unless told otherwise."""
 GIVE_UP_SECONDS = 0.3
 """How long handlers have to end when their queue is given up."""
-
-Handler = Callable[[ConsumedMessage], Awaitable[object]]
+GIVE_UP_ORDERLY_SECONDS = 20.0
+"""How long the same queue stays locked while its handler goes on (RebalancePushImpl.UNLOCK_DELAY_TIME_MILLS)."""
+EXPIRY_CHECKS = 10
+"""How often in a consume timeout it is looked for handlers that hang."""
 
 
 class Consumer:
@@ -78,54 +75,95 @@ class Consumer:
     `async with` stops pulling, waits for messages that are being worked on, stores offsets and leaves the group.
     """
 
-    def __init__(
-        self,
-        instance: Instance,
-        group: str,
-        topics: Topics,
-        *,
-        max_in_flight: int,
-        from_where: FromWhere,
-        drain_timeout: float,
-    ) -> None:
+    def __init__(self, instance: Instance, group: str, topics: Topics, **options: Unpack[ConsumerOptions]) -> None:
         fault = topic_names.group_fault(group)
         if fault is not None:
             raise ClientError(fault)
         self.group = group
         self._instance = instance
-        self._from_where = from_where
-        self._drain_timeout = drain_timeout
+        self._options = said = Options(**options)
         self._subscriptions = subscriptions(topics, group, instance.clock.now_ms())
-        self._offsets = Offsets(instance, group, from_where)
-        watch = partial(instance.hooks.consuming, group) if instance.hooks is not None else None
-        self._inbox = Inbox(max_in_flight, instance.clock, watch)
+        if said.broadcast:
+            del self._subscriptions[topic_names.retry_topic(group)]
+        self._offsets: OffsetStore = (
+            LocalOffsets(instance, group, said.from_where, said.offsets_directory)
+            if said.broadcast
+            else Offsets(instance, group, said.from_where)
+        )
+        self._limits = Limits(
+            said.queue_messages_max,
+            said.queue_bytes_max,
+            float("inf") if said.order else SPAN_MAX,
+            said.topic_messages_max,
+            said.topic_bytes_max,
+        )
         self._cache = Cache(CACHE_MESSAGES_MAX, CACHE_BYTES_MAX)
+        self._locks = Locks(instance, group) if said.order and not said.broadcast else None
+        self._send_back = SendBack(instance, group, self._times_max)
+        watch = partial(instance.hooks.consuming, group) if instance.hooks is not None else None
+        self._inbox: Inbox
+        self._outcome: Ended
+        if said.order:
+            inbox = self._inbox = OrderlyInbox(said.max_in_flight, instance.clock, watch)
+            send_back = None if said.broadcast else self._send_back
+            self._outcome = Orderly(inbox, self._cache, send_back, times_max=said.max_reconsume_times, suspend=said.suspend)
+        else:
+            self._inbox = Inbox(said.max_in_flight, instance.clock, watch)
+            self._outcome = (
+                Broadcast(self._inbox, self._cache)
+                if said.broadcast
+                else Concurrent(self._inbox, self._cache, self._send_back)
+            )
         self._rebalancer = Rebalancer(
-            instance, group, self._subscriptions, self._offsets, opened=self._open, give_up=self._give_up
+            instance,
+            group,
+            self._subscriptions,
+            self._offsets,
+            opened=self._open,
+            give_up=self._give_up,
+            strategy=None if said.broadcast else said.allocate,
+            locks=self._locks,
         )
         self._tasks = Tasks()
         self._pulls: dict[ProcessQueue, asyncio.Task[None]] = {}
-        self._again: dict[ConsumedMessage, asyncio.TimerHandle] = {}
+        self._stats: dict[str, TopicStats] = {}
         self._started_ms = 0
-        self._told_unsupported = False
-        self._producer: Producer | None = None
-        """For messages that couldn't be sent back."""
+        self._concurrency = 0
+
+    @property
+    def _times_max(self) -> int:
+        said = self._options.max_reconsume_times
+        return said if said is not None else UNLIMITED if self._options.order else RECONSUME_TIMES_MAX
 
     async def start(self) -> None:
         """Join the group; returns when the first queues are ours, or after 5 s without; `async with` does it.
 
-        Raises ResponseError when a broker can't filter by an expression that is subscribed to.
+        Raises ResponseError when a broker can't filter by an expression that is subscribed to, and ClientError when a
+        broadcast's file of offsets can't be used.
         """
         self._instance.check_open()
         if self._inbox.closed or self._started_ms:
             raise ClientClosed("a consumer can be started once")
+        self._offsets.open()
+        try:
+            self._instance.add_consumer(self)
+        except BaseException:
+            self._offsets.close()
+            raise
         self._started_ms = self._instance.clock.now_ms()
-        self._instance.add_consumer(self)
         try:
             await asyncio.gather(*map(self._look_up, self._subscriptions.values()))
             await self._instance.heartbeat()
             self._tasks.start(self._rebalancer.run(), f"rebalance of {self.group}")
             self._tasks.every(PERSIST_SECONDS, self._persist, f"offsets of {self.group}")
+            self._tasks.start(warn_if_popping(self._instance, self.group, list(self._subscriptions)), "request mode")
+            self._tasks.every(SAMPLE_SECONDS, self._sample, f"figures of {self.group}")
+            if self._locks is not None:
+                keep = self._locks.keep(self._rebalancer.queues.values, self._offer, self._locked_by_others)
+                self._tasks.start(keep, f"locks of {self.group}")
+            if not self._options.order:
+                every = self._options.consume_timeout / EXPIRY_CHECKS
+                self._tasks.every(every, self._expire, f"handlers of {self.group} that hang")
             async with asyncio.timeout(START_TIMEOUT):
                 await self._rebalancer.settled.wait()
         except TimeoutError:
@@ -157,19 +195,23 @@ class Consumer:
         if self._inbox.closed:
             return
         self._inbox.close()
+        if not self._started_ms:
+            return
         try:
             await self._tasks.close()
-            for timer in self._again.values():
-                timer.cancel()
-            queues = self._rebalancer.queues.values()
-            timeout = self._drain_timeout if drain_timeout is None else drain_timeout
-            if not await _until(lambda: not any(each.processing for each in queues), timeout):
+            self._outcome.close()
+            queues = list(self._rebalancer.queues.values())
+            self._inbox.withhold(*queues)
+            timeout = self._options.drain_timeout if drain_timeout is None else drain_timeout
+            if not await _until(lambda: not any(each.blocks for each in queues), timeout):
                 log.warning("group %s: messages are still being worked on after %g s; they will come again",
                             self.group, timeout)  # fmt: skip
             await self._offsets.commit(self._positions(queues))
-            if self._producer is not None:
-                await self._producer.close()
+            if self._locks is not None:
+                await self._locks.unlock_all()
+            await self._send_back.close()
         finally:
+            self._offsets.close()
             await self._instance.remove(consumer=self.group)
 
     async def __aenter__(self) -> "Consumer":
@@ -190,6 +232,37 @@ class Consumer:
         """The queues that are ours now, those of the group's retry topic among them."""
         return sorted(self._rebalancer.queues)
 
+    # Subscribing
+
+    async def subscribe(self, topic: str, wanted: Wanted = "*") -> None:
+        """Consume a topic too, or other messages of one that is consumed; returns when its queues are shared out.
+
+        Messages that were pulled before still come. All members of a group must subscribe alike. Raises ClientError, and
+        ResponseError when a broker can't filter so.
+        """
+        self._check_started()
+        fresh = subscription(topic, wanted, self._instance.clock.now_ms())
+        await self._look_up(fresh)
+        self._subscriptions[topic] = fresh
+        await self._instance.heartbeat()
+        for process_queue in [each for each in self._pulls if each.queue.topic == topic and each.leaving_since is None]:
+            self._pulls[process_queue].cancel()
+            self._open(process_queue)
+        await self._rebalancer.now()
+
+    async def unsubscribe(self, topic: str) -> None:
+        """Consume a topic no longer; returns when its queues are given up. Raises ClientError when it isn't consumed."""
+        self._check_started()
+        if topic not in self._subscriptions or topic_names.is_retry(topic):
+            raise ClientError(f"group {self.group} isn't subscribed to {topic!r}")
+        del self._subscriptions[topic]
+        await self._rebalancer.now()
+        await self._instance.heartbeat()
+
+    def _check_started(self) -> None:
+        if not self._started_ms:
+            raise ClientClosed("this consumer was not started: use `async with`")
+
     # Taking messages
 
     def __aiter__(self) -> "Consumer":
@@ -203,8 +276,7 @@ class Consumer:
 
     async def fetch(self, max_messages: int = 32, timeout: float | None = 1.0) -> list[ConsumedMessage]:
         """Up to so many messages: what is there, or else the first to come within the timeout (None: however long)."""
-        if not self._started_ms:
-            raise ClientClosed("this consumer was not started: use `async with`")
+        self._check_started()
         found = []
         try:
             async with asyncio.timeout(timeout):
@@ -217,189 +289,211 @@ class Consumer:
                 found.append(message)
         return found
 
-    async def run(self, handler: Handler, concurrency: int = 20) -> None:
+    async def run(
+        self,
+        handler: Handler,
+        concurrency: int = 20,
+        *,
+        workers: Workers = "threads",
+        retry: Retry | None = None,
+        ordered_by: KeyOf | None = None,
+    ) -> None:
         """Call `handler` for each message, up to `concurrency` at a time, until the consumer is closed or this is cancelled.
 
-        A message is acknowledged when its handler returns, and refused, with a log line, when it raises.
+        A message is acknowledged when its handler returns, and refused, with a log line, when it raises; `retry` says after
+        how many seconds it comes again then (`backoff(1, 60)`). A handler that is no coroutine function is called on one of
+        as many threads, or, for work that needs a processor, in one of as many `processes`: then it and the messages are
+        pickled. With `ordered_by` messages of the same key are worked on one after the other, also of different queues, as
+        long as they don't fail; for more than that use a consumer with `order`.
         """
-        async with asyncio.TaskGroup() as workers:
-            for number in range(concurrency):
-                workers.create_task(self._work(handler), name=f"{self.group} handler {number}")
+        async with callable_in_loop(handler, workers, concurrency, self.group) as call:
+            lines = Lines(call, retry, ordered_by) if ordered_by is not None else None
 
-    async def _work(self, handler: Handler) -> None:
-        while (message := await self._take()) is not None:
-            async with message.process(suppress=True):
-                await handler(message)
+            async def worker() -> None:
+                while (message := await self._take()) is not None:
+                    if lines is not None:
+                        await lines.work(message)
+                    else:
+                        async with message.process(retry=retry, suppress=True):
+                            await call(message)
+
+            await self._run(worker, concurrency)
+
+    async def run_batches(
+        self,
+        handler: BatchHandler,
+        max_messages: int = 32,
+        concurrency: int = 20,
+        *,
+        workers: Workers = "threads",
+        retry: Retry | None = None,
+    ) -> None:
+        """As `run`, but call `handler` for up to so many messages of one queue at a time, as many as are there.
+
+        They are acknowledged when it returns, but for those that it has ended itself (`await message.nack()`). When it
+        raises all are refused, when it raises `PartDone(n)` all but the first n.
+        """
+
+        async with callable_in_loop(handler, workers, concurrency, self.group) as call:
+
+            async def worker() -> None:
+                self._check_started()
+                while batch := await self._inbox.take_batch(max_messages):
+                    await work_on_batch(batch, call, retry)
+
+            await self._run(worker, concurrency)
+
+    async def _run(self, worker: Callable[[], Coroutine[None, None, None]], concurrency: int) -> None:
+        self._concurrency += concurrency
+        try:
+            async with asyncio.TaskGroup() as group:
+                for number in range(concurrency):
+                    group.create_task(worker(), name=f"{self.group} handler {number}")
+        finally:
+            self._concurrency -= concurrency
 
     async def _take(self) -> ConsumedMessage | None:
-        if not self._started_ms:
-            raise ClientClosed("this consumer was not started: use `async with`")
+        self._check_started()
         return await self._inbox.take()
 
-    # What becomes of a message
-
-    def acknowledged(self, message: ConsumedMessage) -> None:
-        self._count(message, done=1)
-        self._finish(message)
-
-    def _count(self, message: ConsumedMessage, *, done: int = 0, failed: int = 0) -> None:
-        seconds = self._instance.clock.monotonic() - message.taken
-        self._instance.stats.consumed(self.group, message.topic).ended(seconds, done=done, failed=failed)
-
-    def _finish(self, message: ConsumedMessage) -> None:
-        self._cache.finish(message.process_queue, message.queue_offset, message.stored.size)
-        self._inbox.ended(message.process_queue)
-
-    def returned(self, message: ConsumedMessage) -> None:
-        self._inbox.ended(message.process_queue)
-        if not message.process_queue.dropped and not self._inbox.closed:
-            self._inbox.put_first(message)
-
-    async def refused(self, message: ConsumedMessage, delay_level: int) -> None:
-        self._count(message, failed=1)
-        process_queue = message.process_queue
-        if process_queue.dropped:
-            return  # its new owner gets it
-        try:
-            try:
-                await self._send_back(message, delay_level)
-            except RockMQError as error:
-                log.info("%r couldn't be sent back, it is sent to the retry topic: %s", message, error)
-                await self._send_anew(message, delay_level)
-        except RockMQError as error:
-            self._tell_unsent(message, error)
-            self._inbox.ended(process_queue)
-            if not self._inbox.closed and not process_queue.dropped:
-                message.stored.reconsume_times += 1
-                loop = asyncio.get_running_loop()
-                self._again[message] = loop.call_later(REDELIVER_SECONDS, self._redeliver, message)
-        except BaseException:
-            message.state = State.WAITING
-            self.returned(message)
-            raise
-        else:
-            self._finish(message)
-
-    async def _send_back(self, message: ConsumedMessage, delay_level: int) -> None:
-        stored = message.stored
-        to = self._instance.routes.master(message.queue)
-        if to is None:
-            raise ClientError(f"broker {message.queue.broker_name} has no master")
-        header = SendMessageBack(
-            offset=stored.position,
-            group=self.group,
-            delay_level=delay_level,
-            origin_msg_id=stored.msg_id,
-            origin_topic=stored.topic,
-            max_reconsume_times=RECONSUME_TIMES_MAX,
-            bname=message.queue.broker_name,
-        )
-        await self._instance.ask(to, RequestCode.CONSUMER_SEND_MSG_BACK, header, timeout=SEND_BACK_TIMEOUT)
-
-    async def _send_anew(self, message: ConsumedMessage, delay_level: int) -> None:
-        """Send a refused message to the group's retry topic (DefaultMQPushConsumerImpl.sendMessageBackAsNormalMessage)."""
-        stored = message.stored
-        if self._producer is None:
-            self._producer = Producer(
-                self._instance, PRODUCER_GROUP, timeout=SEND_BACK_TIMEOUT, retries=2, compression=None, compress_from=0,
-                message_size_max=MESSAGE_SIZE_MAX,
-            )  # fmt: skip
-            await self._producer.start()
-        carried = {key: value for key, value in stored.properties.items() if key not in _OF_THIS_DELIVERY}
-        carried[names.RETRY_TOPIC] = stored.topic
-        carried.setdefault(names.ORIGIN_MESSAGE_ID, stored.offset_id)
-        carried[names.RECONSUME_TIME] = str(stored.reconsume_times + 1)
-        # A negative level is for the broker alone to understand: there, none is left.
-        carried[names.MAX_RECONSUME_TIMES] = str(RECONSUME_TIMES_MAX if delay_level >= 0 else 0)
-        carried[names.DELAY] = str(max(delay_level, 0) or FIRST_LEVEL + stored.reconsume_times)
-        topic = topic_names.retry_topic(self.group)
-        await self._producer.send(Message(topic, stored.body, properties=carried, flag=stored.flag))
-
-    def _tell_unsent(self, message: ConsumedMessage, error: RockMQError) -> None:
-        unsupported = getattr(error, "code", None) == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
-        if not unsupported:
-            log.warning("%r couldn't be sent back, it is delivered again here: %s", message, error)
-        elif not self._told_unsupported:
-            self._told_unsupported = True
-            log.info("the broker doesn't take refused messages back; they are delivered again here after %g s",
-                     REDELIVER_SECONDS)  # fmt: skip
-
-    def _redeliver(self, message: ConsumedMessage) -> None:
-        del self._again[message]
-        if not message.process_queue.dropped and not self._inbox.closed:
-            message.state = State.WAITING
-            self._inbox.put([message])
+    async def _expire(self) -> None:
+        """Refuse what is worked on for too long (ProcessQueue.cleanExpiredMsg)."""
+        begun_before = asyncio.get_running_loop().time() - self._options.consume_timeout
+        late = [block for each in self._rebalancer.queues.values() for block in each.blocks if block.begun < begun_before]
+        await asyncio.gather(*(block.expire() for block in late))
 
     # Queues
 
     def _open(self, process_queue: ProcessQueue) -> None:
+        queue = process_queue.queue
+        process_queue.limits = self._limits
+        process_queue.work = self._instance.stats.consumed(self.group, queue.topic)
+        process_queue.counts = self._stats.setdefault(queue.topic, TopicStats()).now
+        self._limits.share(len(self._rebalancer.queues))
         loop = PullLoop(
             self._instance,
             self.group,
-            self._subscriptions[process_queue.queue.topic],
+            self._subscriptions[queue.topic],
             process_queue,
             room=self._cache.room,
             deliver=self._deliver,
             moved=self._moved,
+            batch=self._options.pull_batch,
+            interval=self._options.pull_interval,
+            commits=not self._options.broadcast,
         )
-        queue = process_queue.queue
         name = f"pull of {queue.topic} {queue.queue_id} on {queue.broker_name}"
         self._pulls[process_queue] = self._tasks.start(loop.run(), name)
 
     def _deliver(self, process_queue: ProcessQueue, found: list[StoredMessage]) -> None:
         for stored in found:
             self._cache.add(process_queue, stored.queue_offset, stored.size)
-        self._inbox.put([consumed(stored, process_queue, self) for stored in found])
+        self._inbox.put([consumed(stored, process_queue, self._outcome) for stored in found])
 
     def _moved(self, process_queue: ProcessQueue, offset: int) -> None:
         """The broker has nothing at our offset: begin anew at the one it named, and make that the group's."""
-        self._drop(process_queue)
-        self._rebalancer.open(process_queue.queue, offset)
-        self._offsets.tell({process_queue.queue: offset})
+        self._begin_anew({process_queue: offset})
+
+    def _begin_anew(self, wanted: Mapping[ProcessQueue, int]) -> None:
+        offsets = {each: offset for each, offset in wanted.items()
+                   if each.leaving_since is None and each.queue.topic in self._subscriptions}  # fmt: skip
+        self._inbox.withhold(*offsets)
+        for process_queue, offset in offsets.items():
+            pull = self._pulls[process_queue]
+            if pull is not asyncio.current_task():  # which ends by itself, as its queue is dropped
+                pull.cancel()
+            self._drop(process_queue)
+            self._rebalancer.open(process_queue.queue, offset, process_queue.locked_until)
+        self._tasks.start(self._offsets.commit({each.queue: offset for each, offset in offsets.items()}), "new offsets")
 
     async def _give_up(self, process_queues: Collection[ProcessQueue]) -> None:
         for process_queue in process_queues:
             self._pulls[process_queue].cancel()
-            self._inbox.withhold(process_queue)
+        self._inbox.withhold(*process_queues)
         await _until(lambda: not any(each.delivered for each in process_queues), GIVE_UP_SECONDS)
-        positions = self._positions(process_queues)
-        for process_queue in process_queues:
+        # Concurrently the next owner may well work on what our handlers still have; in order it mustn't.
+        ending = [each for each in process_queues if not each.dropped and not (self._locks and self._is_busy(each))]
+        positions = self._positions(ending)
+        for process_queue in ending:
             self._drop(process_queue)
         await self._offsets.commit(positions)
+        if self._locks is not None:
+            await self._locks.unlock(positions)
+
+    def _is_busy(self, process_queue: ProcessQueue) -> bool:
+        """Whether a queue that is given up is still worked on; those who do are told when it takes too long."""
+        assert process_queue.leaving_since is not None
+        late = asyncio.get_running_loop().time() - process_queue.leaving_since > GIVE_UP_ORDERLY_SECONDS
+        if late:
+            for block in process_queue.blocks:
+                block.interrupt()
+        return bool(process_queue.blocks) and not late
 
     def _drop(self, process_queue: ProcessQueue) -> None:
         self._pulls.pop(process_queue, None)
         self._cache.drop(process_queue)
         self._inbox.lost(process_queue)
 
+    def _offer(self, process_queue: ProcessQueue) -> None:
+        assert isinstance(self._inbox, OrderlyInbox)
+        self._inbox.offer(process_queue)
+
+    def _locked_by_others(self, process_queues: Collection[ProcessQueue]) -> None:
+        """They are worked on elsewhere: whatever is done with them here isn't to be stored."""
+        gone = [each for each in process_queues if not each.dropped]
+        for process_queue in gone:
+            self._pulls[process_queue].cancel()
+            self._inbox.withhold(process_queue)
+            self._drop(process_queue)
+            del self._rebalancer.queues[process_queue.queue]
+        self._rebalancer.wake()
+
     @staticmethod
     def _positions(process_queues: Collection[ProcessQueue]) -> dict[MessageQueue, int]:
         return {each.queue: each.offset for each in process_queues}
 
-    def _persist(self) -> None:
-        self._offsets.tell(self._positions(self._rebalancer.queues.values()))
+    async def _persist(self) -> None:
+        await self._offsets.tell(self._positions(self._rebalancer.queues.values()))
 
     async def commit(self) -> None:
         """Store offsets now, and wait until the brokers have them."""
         await self._offsets.commit(self._positions(self._rebalancer.queues.values()))
+
+    def _sample(self) -> None:
+        now = self._instance.clock.monotonic()
+        for stats in self._stats.values():
+            stats.sample(now)
 
     # What the runtime asks and tells
 
     def heartbeat_data(self) -> ConsumerData:
         return ConsumerData(
             group_name=self.group,
-            consume_from_where=_FROM_WHERE.get(str(self._from_where), "CONSUME_FROM_TIMESTAMP"),
+            message_model="BROADCASTING" if self._options.broadcast else "CLUSTERING",
+            consume_from_where=_FROM_WHERE.get(str(self._options.from_where), "CONSUME_FROM_TIMESTAMP"),
             subscription_data_set=list(self._subscriptions.values()),
         )
 
     def members_changed(self) -> None:
         self._rebalancer.wake()
 
+    def reconnected(self) -> None:
+        self._rebalancer.hold()
+        self._offsets.forget()
+        if self._locks is not None:
+            self._locks.renew_soon()
+
     def status(self, topic: str) -> dict[MessageQueue, int]:
         return self._positions([each for queue, each in self._rebalancer.queues.items() if queue.topic == topic])
 
-    async def consume_directly(self, message: StoredMessage) -> str:
-        handed = Handed(self._inbox)
+    def reset(self, topic: str, offsets: dict[MessageQueue, int]) -> None:
+        found = {each: offsets[queue] for queue, each in self._rebalancer.queues.items()
+                 if queue.topic == topic and queue in offsets}  # fmt: skip
+        log.info("group %s: an administrator has %d queues of %s go on elsewhere", self.group, len(found), topic)
+        self._begin_anew(found)
+
+    async def consume_directly(self, message: StoredMessage) -> DirectResult:
+        handed = Handed(self._inbox, self._options.order)
         queue = MessageQueue(message.topic, message.broker_name, message.queue_id)
         self._inbox.put([consumed(message, ProcessQueue(queue, message.queue_offset), handed)])
         return await handed.result
@@ -407,15 +501,19 @@ class Consumer:
     def queue_stats(self) -> tuple[QueueStats, ...]:
         return tuple(each.stats() for _, each in sorted(self._rebalancer.queues.items()))
 
-    def reconnected(self) -> None:
-        self._rebalancer.hold()
-
-    def running_info(self) -> bytes:
+    def running_info(self, *, stacks: bool = False) -> bytes:
+        loop_time = asyncio.get_running_loop().time()
+        now = self._instance.clock.monotonic()
         return running_info.encode(
+            options=self._options,
             name_servers=self._instance.names.addresses,
+            concurrency=self._concurrency,
             started_ms=self._started_ms,
+            since_loop_time_ms=self._instance.clock.now_ms() - round(loop_time * 1000),
             subscriptions=list(self._subscriptions.values()),
             queues=list(self._rebalancer.queues.values()),
+            status={topic: stats.status(now) for topic, stats in self._stats.items() if topic in self._subscriptions},
+            stacks=stacks,
         )
 
 

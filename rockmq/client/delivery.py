@@ -10,17 +10,21 @@
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from datetime import timedelta
 from enum import Enum, auto
 from types import TracebackType
-from typing import Protocol
+from typing import Any, Protocol
 
 from rockmq.base.clock import Clock, SystemClock
 from rockmq.base.errors import ClientError
+from rockmq.client import retries
 from rockmq.client.hooks import Watched
 from rockmq.client.process_queue import ProcessQueue
+from rockmq.client.retries import Retry
 from rockmq.protocol import properties as names
 from rockmq.protocol import topics
+from rockmq.protocol.bodies.client import DirectResult
 from rockmq.protocol.bodies.common import MessageQueue
 from rockmq.protocol.message import StoredMessage
 
@@ -31,6 +35,9 @@ Watch = Callable[[StoredMessage, MessageQueue], Watched]
 
 YIELD_EVERY = 64
 """Messages that may be taken without the event loop getting a turn; handlers that never wait must not starve pulls."""
+
+EXPIRED_LEVEL = 3
+"""Delay level of a message whose handler hangs (ProcessQueue.cleanExpiredMsg)."""
 
 
 class State(Enum):
@@ -46,26 +53,30 @@ class Outcome(Protocol):
     def acknowledged(self, message: "ConsumedMessage") -> None:
         """It is done with."""
 
-    async def refused(self, message: "ConsumedMessage", delay_level: int) -> None:
-        """It shall be delivered again later."""
+    async def refused(self, message: "ConsumedMessage", delay_level: int, delay: float | None = None) -> None:
+        """It shall be delivered again later: after the delay of that level, 0 for as the broker decides, -1 for never. If
+        the wish was in seconds, `delay` is it, and the level the nearest that isn't shorter."""
 
     def returned(self, message: "ConsumedMessage") -> None:
         """It shall be delivered again at once: the application was interrupted."""
 
 
 class ConsumedMessage:
-    """A message as a consumer gets it. End it by `ack`, `nack` or a `process` block; until then it counts as in flight.
+    """A message as a consumer gets it. End it by `ack`, `nack`, `retry`, `dead_letter` or a `process` block; until then it
+    counts as in flight.
 
-    `stored` is all that the broker keeps of it.
+    `stored` is all that the broker keeps of it. It can be pickled: the copy tells the same, but can't be ended.
     """
 
-    __slots__ = ("_outcome", "process_queue", "state", "stored", "taken", "watched")
+    __slots__ = ("error", "outcome", "process_queue", "state", "stored", "taken", "watched")
 
     def __init__(self, stored: StoredMessage, process_queue: ProcessQueue, outcome: Outcome) -> None:
         self.stored = stored
         self.process_queue = process_queue
         self.state = State.WAITING
-        self._outcome = outcome
+        self.error: Exception | None = None
+        """What its handler raised, if it did."""
+        self.outcome = outcome
         self.taken = 0.0
         """When the application got it, by the clock's `monotonic`."""
         self.watched: Watched | None = None
@@ -87,6 +98,12 @@ class ConsumedMessage:
     @property
     def keys(self) -> list[str]:
         return self.stored.keys
+
+    @property
+    def key(self) -> str | None:
+        """The first of its keys."""
+        keys = self.stored.keys
+        return keys[0] if keys else None
 
     @property
     def properties(self) -> dict[str, str]:
@@ -120,70 +137,176 @@ class ConsumedMessage:
 
     async def ack(self) -> None:
         """It is done with. Raises ClientError when it was ended before."""
-        self._end(State.DONE)
-        self._outcome.acknowledged(self)
+        self.end(State.DONE)
+        self.outcome.acknowledged(self)
 
     async def nack(self, delay_level: int = 0) -> None:
         """Have it delivered again later: after the delay of that level, 0 lets the broker decide by the number of tries."""
-        self._end(State.REFUSED)
-        await self._outcome.refused(self, delay_level)
+        self.end(State.REFUSED)
+        await self.outcome.refused(self, delay_level)
 
-    def process(self, *, suppress: bool = False) -> "Processing":
+    async def retry(self, delay: float | timedelta) -> None:
+        """Have it delivered again after so many seconds.
+
+        Brokers can wait for some times only (`retries.LEVEL_SECONDS`): it is the nearest that isn't shorter, 2 h at most. In
+        an orderly consumer its queue waits, just so long, but 10 ms at least and 30 s at most.
+        """
+        wanted = retries.seconds(delay)
+        self.end(State.REFUSED)
+        await self.outcome.refused(self, retries.level_of(wanted), wanted)
+
+    async def dead_letter(self) -> None:
+        """Have it delivered no more: it goes to the topic `%DLQ%` and the group's name."""
+        await self.nack(retries.DEAD_LETTER)
+
+    def process(self, *, retry: Retry | None = None, suppress: bool = False) -> "Processing":
         """`async with message.process():` acknowledges when the block ends well, and refuses when it raises.
 
-        The exception goes on to the caller; with `suppress` it is logged and ends here.
+        `retry` says after how many seconds it comes again then (`backoff(1, 60)`), otherwise the broker decides. The
+        exception goes on to the caller; with `suppress` it is logged and ends here. A block that takes longer than the
+        consumer's `consume_timeout` gets TimeoutError at its next `await`.
         """
-        return Processing(self, suppress)
+        return Processing([self], retry, suppress)
 
-    def _end(self, state: State) -> None:
+    def put_back(self) -> None:
+        """Have it delivered again at once, as if it hadn't been taken."""
+        self.end(State.WAITING)
+        self.outcome.returned(self)
+
+    def end(self, state: State) -> None:
+        """Decide, before the outcome is told; once. Raises ClientError."""
         if self.state is not State.DELIVERED:
             raise ClientError(f"{self!r} was acknowledged or refused before")
         self.state = state
         if self.watched is not None:
             self.watched.end(succeeded=state is State.DONE)
 
+    def __reduce__(self) -> tuple[object, ...]:
+        return _copy, (self.stored, self.queue)
+
     def __repr__(self) -> str:
         queue = self.queue
         return f"<message {self.msg_id} at {queue.broker_name} {queue.topic} {queue.queue_id}:{self.queue_offset}>"
 
 
+class PartDone(Exception):
+    """What a handler of batches raises when it got only so far: the first `count` messages are done, the others are refused
+    (the ack index of ConsumeConcurrentlyContext.java)."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__(count)
+        self.count = count
+
+    def __str__(self) -> str:
+        return f"only the first {self.count} messages of the batch are done"
+
+
 class Processing:
-    """The block around the work on one message."""
+    """The block around the work on one message, or on a batch of messages of one queue; `begun` says when it began, in
+    seconds of the event loop."""
 
-    __slots__ = ("_message", "_suppress")
+    __slots__ = ("_cancelling", "_interrupted", "_messages", "_retry", "_suppress", "_task", "begun")
 
-    def __init__(self, message: ConsumedMessage, suppress: bool) -> None:
-        self._message = message
+    def __init__(self, messages: Sequence[ConsumedMessage], retry: Retry | None, suppress: bool) -> None:
+        self._messages = messages
+        self._retry = retry
         self._suppress = suppress
+        self._interrupted = False
+        self._task: asyncio.Task[Any] | None = None
 
     async def __aenter__(self) -> ConsumedMessage:
-        self._message.process_queue.processing += 1
-        if self._message.watched is not None:
-            self._message.watched.enter()
-        return self._message
+        task = self._task = asyncio.current_task()
+        assert task is not None
+        self._cancelling = task.cancelling()
+        first = self._messages[0]
+        process_queue = first.process_queue
+        self.begun = process_queue.consumed_at = task.get_loop().time()
+        process_queue.blocks[self] = None
+        for message in self._messages:
+            if message.watched is not None:
+                message.watched.enter()
+        return first
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool | None:
-        message = self._message
-        if message.watched is not None:
-            message.watched.leave(error)
+        messages = self._messages
+        for message in reversed(messages):
+            if message.watched is not None:
+                message.watched.leave(error)
+        process_queue = messages[0].process_queue
+        counts = process_queue.counts
+        counts.ended += 1
+        task, self._task = self._task, None  # nobody is interrupted any more
+        assert task is not None
+        counts.work_seconds += task.get_loop().time() - self.begun
         try:
-            if message.state is not State.DELIVERED:
-                pass  # ended inside the block
+            if self._interrupted:
+                self._put_back()
+                if task.uncancel() <= self._cancelling and kind is asyncio.CancelledError:
+                    error = TimeoutError(
+                        f"the work on {messages[0]!r} took too long or its queue is lost: it was broken off"
+                    )
             elif error is None:
-                await message.ack()
-            elif isinstance(error, Exception):
-                await message.nack()
+                for message in messages:
+                    if message.state is State.DELIVERED:  # otherwise it was ended inside the block
+                        message.end(State.DONE)
+                        message.outcome.acknowledged(message)
             else:
-                message._end(State.WAITING)
-                message._outcome.returned(message)
+                await self._failed(error)
         finally:
-            message.process_queue.processing -= 1
+            del process_queue.blocks[self]
         if self._suppress and isinstance(error, Exception):
-            log.warning("%r failed and will be delivered again", message, exc_info=error)
+            log.warning("%r failed and will be delivered again", messages[0], exc_info=error)
             return True
+        if self._interrupted and isinstance(error, TimeoutError):
+            raise error
         return None
+
+    async def _failed(self, error: BaseException) -> None:
+        if isinstance(error, PartDone):
+            for message in self._messages[: error.count]:
+                if message.state is State.DELIVERED:
+                    await message.ack()
+        try:
+            if isinstance(error, Exception):
+                left = [message for message in self._messages if message.state is State.DELIVERED]
+                await asyncio.gather(*(self._refuse(message, error) for message in left))
+        finally:
+            self._put_back()
+
+    async def _refuse(self, message: ConsumedMessage, error: Exception) -> None:
+        message.error = error
+        if self._retry is None:
+            await message.nack()
+            return
+        try:
+            delay = self._retry(message.reconsume_times)
+            retries.seconds(delay)
+        except Exception:
+            log.exception("what says when %r is to come again failed; the broker decides", message)
+            await message.nack()
+        else:
+            await message.retry(delay)
+
+    def _put_back(self) -> None:
+        for message in reversed(self._messages):
+            if message.state is State.DELIVERED:
+                message.put_back()
+
+    def interrupt(self) -> None:
+        """Tell whoever works here to stop: TimeoutError is raised at their `await`."""
+        if self._task is not None and not self._interrupted:
+            self._interrupted = True
+            self._task.cancel()
+
+    async def expire(self) -> None:
+        """The work doesn't come to an end: refuse the messages in place of who does it, and tell them."""
+        self.interrupt()
+        late = [message for message in self._messages if message.state is State.DELIVERED]
+        for message in late:
+            message.end(State.REFUSED)
+        await asyncio.gather(*(message.outcome.refused(message, EXPIRED_LEVEL) for message in late))
 
 
 class Inbox:
@@ -192,7 +315,7 @@ class Inbox:
     def __init__(self, max_in_flight: int, clock: Clock | None = None, watch: Watch | None = None) -> None:
         assert max_in_flight > 0, max_in_flight
         self.max_in_flight = max_in_flight
-        self._clock = clock or SystemClock()
+        self.clock = clock or SystemClock()
         self._watch = watch
         self.in_flight = 0
         self.closed = False
@@ -205,8 +328,10 @@ class Inbox:
         self._wake()
 
     def put_first(self, message: ConsumedMessage) -> None:
-        self._ready.appendleft(message)
-        self._wake()
+        """It was taken, and is to be the next again."""
+        if message.process_queue.leaving_since is None and not self.closed:
+            self._ready.appendleft(message)
+            self._wake()
 
     async def take(self) -> ConsumedMessage | None:
         """The next message, when there is one and the bound allows; None when closed."""
@@ -225,14 +350,31 @@ class Inbox:
             message = ready.popleft()
             process_queue = message.process_queue
             if not process_queue.dropped:
-                message.state = State.DELIVERED
-                message.taken = self._clock.monotonic()
+                self._handed_out(message)
                 process_queue.delivered += 1
                 self.in_flight += 1
-                if self._watch is not None:
-                    message.watched = self._watch(message.stored, message.queue)
                 return message
         return None
+
+    def _handed_out(self, message: ConsumedMessage) -> None:
+        message.state = State.DELIVERED
+        message.taken = self.clock.monotonic()
+        if self._watch is not None:
+            message.watched = self._watch(message.stored, message.queue)
+
+    async def take_batch(self, count: int) -> list[ConsumedMessage]:
+        """The next message and up to so many of the same queue that follow it; none when closed."""
+        first = await self.take()
+        return [] if first is None else [first, *self._following(first, count - 1)]
+
+    def _following(self, first: ConsumedMessage, count: int) -> list[ConsumedMessage]:
+        found: list[ConsumedMessage] = []
+        while len(found) < count and self._ready and self._ready[0].process_queue is first.process_queue:
+            message = self.take_nowait()
+            if message is None:
+                break
+            found.append(message)
+        return found
 
     def ended(self, process_queue: ProcessQueue, count: int = 1) -> None:
         """Messages of that queue are no longer with the application."""
@@ -243,16 +385,20 @@ class Inbox:
         if self._takers:
             self._wake()
 
-    def withhold(self, process_queue: ProcessQueue) -> None:
-        """Hand out no more of the queue's messages."""
-        self._ready = deque(message for message in self._ready if message.process_queue is not process_queue)
+    def withhold(self, *process_queues: ProcessQueue) -> None:
+        """Hand out nothing more of these queues: they are leaving us."""
+        now = asyncio.get_running_loop().time()
+        for process_queue in process_queues:
+            if process_queue.leaving_since is None:
+                process_queue.leaving_since = now
+        leaving = set(process_queues)
+        self._ready = deque(message for message in self._ready if message.process_queue not in leaving)
 
     def lost(self, process_queue: ProcessQueue) -> None:
         """The queue isn't ours any more: forget its messages, also those the application has."""
         assert not process_queue.dropped, process_queue.queue
         process_queue.dropped = True
         self.in_flight -= process_queue.delivered
-        self.withhold(process_queue)
         self._wake()
 
     def close(self) -> None:
@@ -273,35 +419,65 @@ class Inbox:
 
     def _wake(self) -> None:
         """Wake as many takers as there may be messages for."""
-        count = len(self._takers) if self.closed else min(len(self._ready), self.max_in_flight - self.in_flight)
+        count = len(self._takers) if self.closed else min(self._waiting(), self.max_in_flight - self.in_flight)
         while count > 0 and self._takers:
             turn = self._takers.popleft()
             if not turn.done():
                 turn.set_result(None)
                 count -= 1
 
+    def _waiting(self) -> int:
+        """How many could be taken now, but for the bound."""
+        return len(self._ready)
+
 
 class Handed:
     """The outcome of a message that an administrator has handed to a consumer: it changes no offset."""
 
-    def __init__(self, inbox: Inbox) -> None:
+    def __init__(self, inbox: Inbox, order: bool) -> None:
         self._inbox = inbox
-        self.result: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        """CR_SUCCESS or CR_LATER (CMResult.java)."""
+        self._order = order
+        self.result: asyncio.Future[DirectResult] = asyncio.get_running_loop().create_future()
+        """CR_SUCCESS, CR_LATER or CR_THROW_EXCEPTION (CMResult.java)."""
 
     def acknowledged(self, message: ConsumedMessage) -> None:
         self._end(message, "CR_SUCCESS")
 
-    async def refused(self, message: ConsumedMessage, delay_level: int) -> None:
-        self._end(message, "CR_LATER")
+    async def refused(self, message: ConsumedMessage, delay_level: int, delay: float | None = None) -> None:
+        if message.error is None:
+            self._end(message, "CR_LATER")
+        else:
+            self._end(message, "CR_THROW_EXCEPTION", f"{type(message.error).__name__}: {message.error}")
 
     def returned(self, message: ConsumedMessage) -> None:
         self._end(message, "CR_LATER")
 
-    def _end(self, message: ConsumedMessage, result: str) -> None:
+    def _end(self, message: ConsumedMessage, result: str, remark: str | None = None) -> None:
         self._inbox.ended(message.process_queue)
         if not self.result.done():  # who asked may have given up
-            self.result.set_result(result)
+            self.result.set_result(DirectResult(order=self._order, consume_result=result, remark=remark, spent_time_mills=0))
+
+
+class _Elsewhere:
+    """The outcome of a copy in another process."""
+
+    def acknowledged(self, message: ConsumedMessage) -> None:
+        raise ClientError(_ELSEWHERE)
+
+    async def refused(self, message: ConsumedMessage, delay_level: int, delay: float | None = None) -> None:
+        raise ClientError(_ELSEWHERE)
+
+    def returned(self, message: ConsumedMessage) -> None:
+        raise ClientError(_ELSEWHERE)
+
+
+_ELSEWHERE = "this is a copy of the message; a handler in another process returns to acknowledge, and raises to refuse"
+
+
+def _copy(stored: StoredMessage, queue: MessageQueue) -> ConsumedMessage:
+    copy = ConsumedMessage(stored, ProcessQueue(queue, stored.queue_offset), _Elsewhere())
+    copy.state = State.DELIVERED
+    return copy
 
 
 def consumed(stored: StoredMessage, process_queue: ProcessQueue, outcome: Outcome) -> ConsumedMessage:

@@ -25,12 +25,12 @@ from rockmq.client.requests import Requests
 from rockmq.client.routes import Routes
 from rockmq.client.stats import QueueStats, Stats
 from rockmq.protocol import codec, json, properties
-from rockmq.protocol.bodies.client import ConsumerData, DirectResult, HeartbeatData, ProducerData
+from rockmq.protocol.bodies.client import ConsumerData, DirectResult, HeartbeatData, ProducerData, ResetOffsets
 from rockmq.protocol.bodies.common import MessageQueue
 from rockmq.protocol.codec import Command, Serializer
 from rockmq.protocol.codes import RequestCode, ResponseCode
 from rockmq.protocol.header import Header
-from rockmq.protocol.headers.admin import ConsumeDirectly, GetConsumerRunningInfo, GetConsumerStatus
+from rockmq.protocol.headers.admin import ConsumeDirectly, GetConsumerRunningInfo, GetConsumerStatus, ResetConsumerOffset
 from rockmq.protocol.headers.client import HeartBeat, NotifyConsumerIdsChanged, UnregisterClient
 from rockmq.protocol.headers.transaction import CheckTransactionState
 from rockmq.protocol.ids import UniqueIds
@@ -62,14 +62,17 @@ class Member(Protocol):
     def status(self, topic: str) -> dict[MessageQueue, int]:
         """Where it is in the queues of a topic that are its own."""
 
-    async def consume_directly(self, message: StoredMessage) -> str:
-        """Have the application work on a message now; the name of what it made of it."""
+    async def consume_directly(self, message: StoredMessage) -> DirectResult:
+        """Have the application work on a message now; what it made of it."""
+
+    def reset(self, topic: str, offsets: dict[MessageQueue, int]) -> None:
+        """Go on elsewhere in these queues."""
 
     def queue_stats(self) -> tuple[QueueStats, ...]:
-        """How it is with the queues that are its own."""
+        """How it is with the queues that are its own, if it keeps their offsets."""
 
-    def running_info(self) -> bytes:
-        """What an administrator sees (ConsumerRunningInfo.java)."""
+    def running_info(self, *, stacks: bool = False) -> bytes:
+        """What an administrator sees (ConsumerRunningInfo.java); with what all tasks and threads are doing if asked for."""
 
 
 class Instance:
@@ -82,12 +85,15 @@ class Instance:
         *,
         serializer: Serializer,
         in_flight: InFlight,
+        instance_name: str | None = None,
     ) -> None:
         self.clock = clock
         self.in_flight = in_flight
         self.serializer = serializer
         self.ip = address.local_ip()
-        self.client_id = f"{self.ip}@{os.getpid()}#{time.monotonic_ns()}"
+        self.client_id = f"{self.ip}@{instance_name or f'{os.getpid()}#{time.monotonic_ns()}'}"
+        self.stable_id = f"{self.ip}@{instance_name or 'DEFAULT'}"
+        """Names what must outlive this process, as Java's broadcast consumers do."""
         self.unique_ids = UniqueIds(address.to_bytes(self.ip, 0)[:-4])
         self.tasks = Tasks()
         self.requests = Requests(clock)
@@ -97,6 +103,7 @@ class Instance:
                 RequestCode.GET_CONSUMER_RUNNING_INFO: self._running_info,
                 RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT: self._status,
                 RequestCode.CONSUME_MESSAGE_DIRECTLY: self._consume_directly,
+                RequestCode.RESET_CONSUMER_CLIENT_OFFSET: self._reset,
                 RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT: self.requests.received,
                 RequestCode.CHECK_TRANSACTION_STATE: self._check_transaction,
             },
@@ -297,7 +304,7 @@ class Instance:
             consumer.members_changed()
 
     def _running_info(self, header: GetConsumerRunningInfo, request: Command, connection: Connection) -> Command:
-        return codec.reply(request, body=self._consumer(header.consumer_group).running_info())
+        return codec.reply(request, body=self._consumer(header.consumer_group).running_info(stacks=header.jstack_enable))
 
     def _status(self, header: GetConsumerStatus, request: Command, connection: Connection) -> Command:
         found = self._consumer(header.group).status(header.topic)
@@ -309,8 +316,14 @@ class Instance:
         (message,) = decode_stored(request.body, header.broker_name or "")
         started = self.clock.monotonic()
         result = await consumer.consume_directly(message)
-        spent = round((self.clock.monotonic() - started) * 1000)
-        return codec.reply(request, body=json.encode(DirectResult(consume_result=result, spent_time_mills=spent)))
+        result.spent_time_mills = round((self.clock.monotonic() - started) * 1000)
+        return codec.reply(request, body=json.encode(result))
+
+    def _reset(self, header: ResetConsumerOffset, request: Command, connection: Connection) -> None:
+        """Brokers that don't reset offsets themselves have each member do it (MQClientInstance.resetOffset)."""
+        body = json.decode(request.body, ResetOffsets, "offsets to go on at")
+        offsets = {MessageQueue.parse(key): offset for key, offset in body.offset_table.items()}
+        self._consumer(header.group).reset(header.topic, offsets)
 
     def _consumer(self, group: str) -> Member:
         consumer = self._consumers.get(group)

@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Literal
+from typing import Literal, Protocol
 
 from rockmq.base.errors import ConnectError, ResponseError, RockMQError
 from rockmq.client.instance import Instance
@@ -77,6 +77,18 @@ async def commit(instance: Instance, group: str, queue: MessageQueue, offset: in
     )
 
 
+async def first_start(instance: Instance, queue: MessageQueue, from_where: FromWhere) -> int:
+    """Where a group begins that has no offset. Raises ResponseError, RemotingError."""
+    retry = topics.is_retry(queue.topic)
+    if isinstance(from_where, datetime):
+        if retry:
+            return await max_offset(instance, queue)
+        return await offset_by_time(instance, queue, int(from_where.timestamp() * 1000))
+    if retry or from_where == "first":
+        return 0
+    return await max_offset(instance, queue)
+
+
 def _master(instance: Instance, queue: MessageQueue) -> str:
     address = instance.routes.master(queue) or instance.routes.address(queue)
     if address is None:
@@ -94,36 +106,62 @@ def _update(group: str, queue: MessageQueue, offset: int) -> UpdateConsumerOffse
     )
 
 
+class OffsetStore(Protocol):
+    """Where a consumer's offsets are kept."""
+
+    def open(self) -> None:
+        """Begin. Raises ClientError."""
+
+    async def start_of(self, queue: MessageQueue) -> int:
+        """Where to begin. Raises RockMQError."""
+
+    async def tell(self, offsets: Mapping[MessageQueue, int]) -> None:
+        """Offsets as they are now; called every few seconds."""
+
+    async def commit(self, offsets: Mapping[MessageQueue, int]) -> None:
+        """Store offsets, for certain if at all possible; what fails is logged."""
+
+    def forget(self) -> None:
+        """A broker was lost."""
+
+    def close(self) -> None:
+        """Nothing is stored any more."""
+
+
 class Offsets:
-    """The offsets of one group."""
+    """The offsets of one group, at the brokers."""
 
     def __init__(self, instance: Instance, group: str, from_where: FromWhere) -> None:
         self._instance = instance
         self._group = group
         self._from_where = from_where
+        self._told: dict[MessageQueue, int] = {}
+
+    def open(self) -> None:
+        """Nothing is to be read."""
 
     async def start_of(self, queue: MessageQueue) -> int:
         """Where to begin: the stored offset, else what `from_where` says. Raises ResponseError, RemotingError."""
         stored = await committed(self._instance, self._group, queue, zero_if_young=True)
-        if stored is not None:
-            return stored
-        retry = topics.is_retry(queue.topic)
-        if isinstance(self._from_where, datetime):
-            if retry:
-                return await max_offset(self._instance, queue)
-            return await offset_by_time(self._instance, queue, int(self._from_where.timestamp() * 1000))
-        if retry or self._from_where == "first":
-            return 0
-        return await max_offset(self._instance, queue)
+        return stored if stored is not None else await first_start(self._instance, queue, self._from_where)
 
-    def tell(self, offsets: Mapping[MessageQueue, int]) -> None:
-        """Send offsets without waiting for answers, on the connections that are there."""
+    def forget(self) -> None:
+        """A broker was lost, perhaps with offsets that it was told: tell all again."""
+        self._told.clear()
+
+    async def tell(self, offsets: Mapping[MessageQueue, int]) -> None:
+        """Send offsets that have changed, without waiting for answers, on the connections that are there."""
         for queue, offset in offsets.items():
+            if self._told.get(queue) == offset:
+                continue
             to = self._instance.routes.master(queue)
             channel = self._instance.channel(to) if to is not None else None
             if channel is not None:
                 request = self._instance.request(RequestCode.UPDATE_CONSUMER_OFFSET, _update(self._group, queue, offset))
                 channel.connection.send_oneway(request)
+                self._told[queue] = offset
+        for queue in self._told.keys() - offsets.keys():
+            del self._told[queue]
 
     async def commit(self, offsets: Mapping[MessageQueue, int], timeout: float = COMMIT_TIMEOUT) -> None:
         """Store offsets and wait until the brokers have them; what fails is logged: those messages will come again."""
@@ -133,7 +171,11 @@ class Offsets:
         try:
             async with asyncio.timeout(timeout):
                 await commit(self._instance, self._group, queue, offset)
+            self._told[queue] = offset
         except (RockMQError, TimeoutError) as error:
             reason = str(error) or f"no answer within {timeout:g} s"
             log.warning("offset %d of queue %d of %s on %s isn't stored: messages behind it may come again (%s)",
                         offset, queue.queue_id, queue.topic, queue.broker_name, reason)  # fmt: skip
+
+    def close(self) -> None:
+        """Nothing is held here."""

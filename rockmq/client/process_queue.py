@@ -5,10 +5,16 @@ smallest unfinished offset, and at the next one to pull when all is finished. It
 """
 
 import asyncio
+import math
 from collections import deque
+from typing import TYPE_CHECKING
 
-from rockmq.client.stats import QueueStats
+from rockmq.client.consume_stats import Counts
+from rockmq.client.stats import QueueStats, Work
 from rockmq.protocol.bodies.common import MessageQueue
+
+if TYPE_CHECKING:
+    from rockmq.client.delivery import Processing
 
 MESSAGES_MAX = 1000
 BYTES_MAX = 100 * 1024 * 1024
@@ -16,9 +22,42 @@ SPAN_MAX = 2000
 """Offsets between the first and the last unfinished message: one stuck message mustn't let the others run far ahead."""
 
 
+class Limits:
+    """Bounds of each queue of a consumer. `per_topic` ones, where given, are shared out over the consumer's queues and hold
+    instead of the queues' own (RebalancePushImpl.messageQueueChanged)."""
+
+    def __init__(
+        self,
+        messages: int = MESSAGES_MAX,
+        size: int = BYTES_MAX,
+        span: float = SPAN_MAX,
+        messages_per_topic: int | None = None,
+        bytes_per_topic: int | None = None,
+    ) -> None:
+        self.messages = messages
+        self.bytes = size
+        self.span = span
+        self._messages_per_topic = messages_per_topic
+        self._bytes_per_topic = bytes_per_topic
+
+    def share(self, queues: int) -> None:
+        """The consumer has so many queues now."""
+        if self._messages_per_topic is not None:
+            self.messages = max(1, self._messages_per_topic // max(queues, 1))
+        if self._bytes_per_topic is not None:
+            self.bytes = max(1, self._bytes_per_topic // max(queues, 1))
+
+
+DEFAULT_LIMITS = Limits()
+
+
 class ProcessQueue:
     def __init__(self, queue: MessageQueue, offset: int) -> None:
         self.queue = queue
+        self.limits = DEFAULT_LIMITS
+        self.counts = Counts()
+        self.work = Work()
+        """Its topic's, both."""
         self.next_offset = offset
         """Where the next pull begins."""
         self.max_offset: int | None = None
@@ -28,8 +67,15 @@ class ProcessQueue:
         self.bytes = 0
         self.delivered = 0
         """Messages that the application has and hasn't finished."""
-        self.processing = 0
-        """Those of them that are inside a handler or a `process` block."""
+        self.blocks: dict[Processing, None] = {}
+        """The handlers and `process` blocks that work on some of them, the oldest first."""
+        self.leaving_since: float | None = None
+        """When it was found to be no longer ours; nothing of it is handed out any more. Seconds of the event loop."""
+        self.locked_until = math.inf
+        """Until when the broker's lock keeps others away, if it takes one. Seconds of the event loop."""
+        self.pulled_at = -math.inf
+        self.consumed_at = -math.inf
+        """When a pull was last answered, and work on a message last begun. Seconds of the event loop."""
         self._unfinished: deque[int] = deque()
         self._finished: set[int] = set()
 
@@ -71,7 +117,8 @@ class ProcessQueue:
     @property
     def full(self) -> bool:
         """Whether no more should be pulled for now."""
-        return self.count >= MESSAGES_MAX or self.bytes >= BYTES_MAX or self.span >= SPAN_MAX
+        limits = self.limits
+        return self.count >= limits.messages or self.bytes >= limits.bytes or self.span >= limits.span
 
 
 class Cache:

@@ -66,7 +66,8 @@ class PullResult:
 
 async def pull(instance: Instance, to: str, broker_name: str, header: Pull, timeout: float) -> PullResult:
     """Ask once. Raises ResponseError for a refusal, RemotingError."""
-    answer = await instance.remoting.invoke(to, instance.request(RequestCode.PULL_MESSAGE, header), timeout)
+    code = RequestCode.LITE_PULL_MESSAGE if header.sys_flag & PullFlag.LITE_PULL else RequestCode.PULL_MESSAGE
+    answer = await instance.remoting.invoke(to, instance.request(code, header), timeout)
     status = _STATUSES.get(answer.code)
     if status is None:
         raise ResponseError(answer.code, answer.remark, to)
@@ -105,7 +106,11 @@ class Backoff:
 
 class PullLoop:
     """Pulls one queue until cancelled. `deliver` takes what was found, `room` waits until more may be pulled, `moved` is
-    told an offset to begin anew from when the broker no longer has ours."""
+    told an offset to begin anew from when the broker no longer has ours.
+
+    A pull asks for `batch` messages, comes `interval` seconds after one that found some, and tells the group's offset unless
+    that isn't the broker's (`commits`). A `lite` one says itself what it wants (DefaultLitePullConsumerImpl.PullTaskImpl).
+    """
 
     def __init__(
         self,
@@ -117,6 +122,10 @@ class PullLoop:
         room: Callable[[ProcessQueue], "asyncio.Future[None] | None"],
         deliver: Callable[[ProcessQueue, list[StoredMessage]], None],
         moved: Callable[[ProcessQueue, int], None],
+        batch: int = COUNT_MAX,
+        interval: float = 0.0,
+        commits: bool = True,
+        lite: bool = False,
     ) -> None:
         self._instance = instance
         self._subscription = subscription
@@ -124,6 +133,9 @@ class PullLoop:
         self._room = room
         self._deliver = deliver
         self._moved = moved
+        self._interval = interval
+        self._commits = commits
+        self._lite = lite
         self._broker_id = 0
         self._tags = frozenset(subscription.tags_set)
         self._errors = Backoff(0.1, 1.0)
@@ -133,12 +145,12 @@ class PullLoop:
             topic=process_queue.queue.topic,
             queue_id=process_queue.queue.queue_id,
             queue_offset=0,
-            max_msg_nums=COUNT_MAX,
+            max_msg_nums=batch,
             sys_flag=0,
             commit_offset=0,
             suspend_timeout_millis=SUSPEND_MS,
             sub_version=subscription.sub_version,
-            subscription=None,
+            subscription=subscription.sub_string if lite else None,
             expression_type=subscription.expression_type,
             max_msg_bytes=BYTES_MAX,
             bname=process_queue.queue.broker_name,
@@ -177,7 +189,9 @@ class PullLoop:
         header.queue_offset = process_queue.next_offset
         header.sys_flag = PullFlag.SUSPEND
         offset = process_queue.offset
-        if offset > 0 and to == self._instance.routes.master(process_queue.queue):
+        if self._lite:
+            header.sys_flag |= PullFlag.SUBSCRIPTION | PullFlag.LITE_PULL
+        if self._commits and offset > 0 and to == self._instance.routes.master(process_queue.queue):
             header.sys_flag |= PullFlag.COMMIT_OFFSET
             header.commit_offset = offset
         loop = asyncio.get_running_loop()
@@ -186,10 +200,15 @@ class PullLoop:
         if process_queue.dropped:
             return
         self._broker_id = result.suggested_broker_id
+        process_queue.pulled_at = loop.time()
         process_queue.max_offset = result.max_offset
         if result.status is PullStatus.FOUND:
+            process_queue.counts.pulls += 1
+            process_queue.counts.pull_seconds += process_queue.pulled_at - asked_at
             self._quick.reset()
             self._take(result)
+            if self._interval:
+                await asyncio.sleep(self._interval)
         elif result.status is PullStatus.OFFSET_MOVED:
             log.warning("%s has no offset %d (it has %d to %d), going on at %d", _named(process_queue.queue),
                         process_queue.next_offset, result.min_offset, result.max_offset, result.next_offset)  # fmt: skip
@@ -215,6 +234,7 @@ class PullLoop:
         if self._tags:
             # Brokers compare hash codes; two tags can share one.
             found = [each for each in found if each.tag in self._tags]
+        process_queue.counts.pulled += len(found)
         if found:
             self._deliver(process_queue, found)
 

@@ -6,17 +6,21 @@ that are Java clients:
 - What is given up is committed after its handlers had a moment to end, and in company a new queue's offset is asked for
   only after that moment.
 - When a broker comes back, all members connect again one by one; shares are worked out when they had time to.
+An orderly member takes a queue when it has the broker's lock on it, so its predecessor has committed and given it up. In a
+broadcast every queue is every member's.
 """
 
 import asyncio
 import contextlib
 import logging
+import math
 import random
 from collections.abc import Awaitable, Callable, Collection, Mapping
 
-from rockmq.base.errors import RemotingError, RockMQError, RouteNotFound
+from rockmq.base.errors import ClientClosed, ClientError, RemotingError, RockMQError, RouteNotFound
 from rockmq.client.instance import Instance
-from rockmq.client.offsets import Offsets
+from rockmq.client.locks import Locks
+from rockmq.client.offsets import OffsetStore
 from rockmq.client.process_queue import ProcessQueue
 from rockmq.client.pull import Backoff
 from rockmq.client.routes import TopicRoute
@@ -30,6 +34,8 @@ log = logging.getLogger(__name__)
 
 PERIOD_SECONDS = 20.0
 UNSETTLED_SECONDS = 1.0
+UNLOCKED_SECONDS = 0.5
+"""How soon locks that others have are asked for again."""
 GAP_SECONDS = 0.2
 """Between two rounds, however often members change."""
 
@@ -39,19 +45,28 @@ RETURN_SECONDS = 2.0
 TAKE_OVER_SECONDS = 0.5
 """How long another member has to commit what it gives up; longer than it waits for its handlers."""
 
+ASKING_MAX = 64
+"""Queues whose beginning is asked for at a time."""
+
 
 class Rebalancer:
-    """Keeps `queues` at this client's share. `opened` is told a queue to pull, `give_up` ends queues and commits them."""
+    """Keeps `queues` at this client's share, which `strategy` works out; without one every queue is ours.
+
+    `opened` is told a queue to pull. `give_up` ends queues and commits them, and marks them as dropped; those it can't end
+    yet are given to it again in the next round. With `locks` a queue is taken when it is locked.
+    """
 
     def __init__(
         self,
         instance: Instance,
         group: str,
         subscriptions: Mapping[str, SubscriptionData],
-        offsets: Offsets,
+        offsets: OffsetStore,
         *,
         opened: Callable[[ProcessQueue], None],
         give_up: Callable[[Collection[ProcessQueue]], Awaitable[None]],
+        strategy: allocate.Strategy | None = allocate.averagely,
+        locks: Locks | None = None,
     ) -> None:
         self._instance = instance
         self._group = group
@@ -59,6 +74,9 @@ class Rebalancer:
         self._offsets = offsets
         self._opened = opened
         self._give_up = give_up
+        self._strategy = strategy
+        self._locks = locks
+        self._waiting: list[asyncio.Future[None]] = []
         self._wanted = asyncio.Event()
         self._not_before = 0.0
         self._missing = Backoff(UNSETTLED_SECONDS, PERIOD_SECONDS)
@@ -76,18 +94,39 @@ class Rebalancer:
         self._not_before = asyncio.get_running_loop().time() + RETURN_SECONDS
         self._wanted.set()
 
+    async def now(self) -> None:
+        """Work out the shares, and wait until that is done."""
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(done)
+        self._wanted.set()
+        await done
+
     async def run(self) -> None:
+        """Keep the share up to date until cancelled."""
+        try:
+            await self._rounds()
+        finally:
+            for each in self._waiting:
+                if not each.done():
+                    each.set_exception(ClientClosed("the consumer was closed meanwhile"))
+
+    async def _rounds(self) -> None:
         loop = asyncio.get_running_loop()
         while True:
             # In turns, because the time may be put off while we wait for it.
             while (wait := self._not_before - loop.time()) > 0:  # noqa: ASYNC110
                 await asyncio.sleep(wait)
             self._wanted.clear()
+            asked = len(self._waiting)
             try:
                 pause = await self._round()
             except Exception:  # without rounds a consumer stands still and nobody knows
                 log.exception("sharing the queues of group %s failed, trying again", self._group)
                 pause = UNSETTLED_SECONDS
+            for each in self._waiting[:asked]:
+                if not each.done():
+                    each.set_result(None)
+            del self._waiting[:asked]
             self._not_before = max(self._not_before, loop.time() + GAP_SECONDS)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause):
@@ -98,7 +137,7 @@ class Rebalancer:
         shares: dict[str, list[MessageQueue]] = {}
         members: dict[str, list[str]] = {}
         failed = missing = False
-        for topic in self._subscriptions:
+        for topic in list(self._subscriptions):
             try:
                 route = await self._instance.routes.get(topic)
                 shares[topic] = await self._share(route, members)
@@ -112,10 +151,12 @@ class Rebalancer:
             else:
                 self._unknown.discard(topic)
         company = any(len(ids) > 1 for ids in members.values())
-        failed |= not await self._apply(shares, company)
-        if failed:
-            return UNSETTLED_SECONDS
+        unlocked = await self._apply(shares, company)
+        if failed or not all(queue in self.queues for share in shares.values() for queue in share):
+            return UNLOCKED_SECONDS if unlocked else UNSETTLED_SECONDS
         self.settled.set()
+        if any(each.leaving_since is not None for each in self.queues.values()):
+            return UNSETTLED_SECONDS
         if missing:
             return self._missing.pause()
         self._missing.reset()
@@ -129,6 +170,8 @@ class Rebalancer:
             log.log(level, "queues of %s stay as they are, trying again: %s", topic, error)
 
     async def _share(self, route: TopicRoute, members: dict[str, list[str]]) -> list[MessageQueue]:
+        if self._strategy is None:
+            return list(route.readable)
         addresses = sorted(route.masters() or route.all_addresses())
         if not addresses:
             raise RemotingError("no broker stands in the route")
@@ -142,47 +185,86 @@ class Rebalancer:
             # The broker has forgotten us, or doesn't know us yet; giving all up would only move the work around.
             self._instance.heartbeat_soon()
             raise RemotingError(f"{asked} doesn't know this member of {self._group} yet")
-        return allocate.averagely(sorted(route.readable), members[asked], self._instance.client_id)
+        share = list(self._strategy(sorted(route.readable), members[asked], self._instance.client_id))
+        strange = set(share) - set(route.readable)
+        if strange:
+            raise ClientError(f"the allocation strategy gave queues that aren't in the route: {_listed(sorted(strange))}")
+        return share
 
     async def _apply(self, shares: dict[str, list[MessageQueue]], company: bool) -> bool:
-        """Give up and take; whether every queue of the shares is ours now."""
+        """Give up and take; whether there are queues that others have locked."""
         ours = {queue for share in shares.values() for queue in share}
-        lost = [queue for queue in self.queues if queue.topic in shares and queue not in ours]
-        new = sorted(ours - self.queues.keys())
+        lost = [queue for queue, process_queue in self.queues.items() if self._is_lost(process_queue, shares, ours)]
         if lost:
             log.info("group %s gives up %s", self._group, _listed(lost))
+            leaving = [self.queues[queue] for queue in lost]
             # They stay among ours until all is stored, so that a close in between stores them too.
-            await self._give_up([self.queues[queue] for queue in lost])
-            for queue in lost:
-                del self.queues[queue]
-        if not new:
-            if lost:
-                self._instance.heartbeat_soon()
+            await self._give_up(leaving)
+            for process_queue in leaving:
+                if process_queue.dropped and self.queues.get(process_queue.queue) is process_queue:
+                    del self.queues[process_queue.queue]
+        new = sorted(ours - self.queues.keys())
+        unlocked = False
+        if new and self._locks is not None:
+            locked = await self._locks.lock(new)
+            unlocked = None in locked.values()
+            until = {queue: time for queue, time in locked.items() if time is not None}
+        else:
+            until = dict.fromkeys(new, math.inf)
+            if new and company:
+                await asyncio.sleep(TAKE_OVER_SECONDS)
+        taken = await self._take(until)
+        if taken:
+            log.info("group %s takes %s", self._group, _listed(taken))
+        if lost or taken:
+            self._instance.heartbeat_soon()
+        return unlocked
+
+    def _is_lost(
+        self, process_queue: ProcessQueue, shares: Mapping[str, list[MessageQueue]], ours: Collection[MessageQueue]
+    ) -> bool:
+        queue = process_queue.queue
+        if process_queue.leaving_since is not None or queue.topic not in self._subscriptions:
             return True
-        if company:
-            await asyncio.sleep(TAKE_OVER_SECONDS)
-        taken = await asyncio.gather(*map(self._take, new))
-        log.info("group %s takes %s", self._group, _listed([queue for queue in new if queue in self.queues]))
-        self._instance.heartbeat_soon()
-        return all(taken)
+        return queue.topic in shares and queue not in ours
 
-    async def _take(self, queue: MessageQueue) -> bool:
-        try:
-            start = await self._offsets.start_of(queue)
-        except RockMQError as error:
-            log.warning("where to begin in queue %d of %s isn't known, trying again: %s", queue.queue_id, queue.topic, error)
-            return False
-        self.open(queue, start)
-        return True
+    async def _take(self, until: Mapping[MessageQueue, float]) -> list[MessageQueue]:
+        """Begin the queues of which it is known where."""
+        one_by_one = asyncio.Semaphore(ASKING_MAX)
 
-    def open(self, queue: MessageQueue, offset: int) -> None:
+        async def take(queue: MessageQueue) -> bool:
+            async with one_by_one:
+                try:
+                    start = await self._offsets.start_of(queue)
+                except RockMQError as error:
+                    log.warning("where to begin in queue %d of %s isn't known, trying again: %s",
+                                queue.queue_id, queue.topic, error)  # fmt: skip
+                    return False
+                if queue.topic not in self._subscriptions:
+                    return False  # unsubscribed meanwhile
+                self.open(queue, start, until[queue])
+                return True
+
+        queues = list(until)
+        taken = await asyncio.gather(*map(take, queues))
+        if self._locks is not None and not all(taken):
+            await self._locks.unlock([queue for queue, ours in zip(queues, taken, strict=True) if not ours])
+        return [queue for queue, ours in zip(queues, taken, strict=True) if ours]
+
+    def open(self, queue: MessageQueue, offset: int, locked_until: float = math.inf) -> None:
         """Begin a queue at an offset."""
         process_queue = self.queues[queue] = ProcessQueue(queue, offset)
+        process_queue.locked_until = locked_until
         self._opened(process_queue)
 
 
 def _listed(queues: Collection[MessageQueue]) -> str:
-    by_broker: dict[str, list[str]] = {}
-    for queue in queues:
-        by_broker.setdefault(f"{queue.topic} on {queue.broker_name}", []).append(str(queue.queue_id))
-    return "; ".join(f"{name}: {', '.join(numbers)}" for name, numbers in by_broker.items()) or "nothing"
+    """Queues for people; rows of neighbours as their first and last."""
+    rows: dict[str, list[list[int]]] = {}
+    for queue in sorted(queues):
+        numbers = rows.setdefault(f"{queue.topic} on {queue.broker_name}", [])
+        if numbers and numbers[-1][-1] == queue.queue_id - 1:
+            numbers[-1][1:] = [queue.queue_id]
+        else:
+            numbers.append([queue.queue_id])
+    return "; ".join(f"{name}: {', '.join('-'.join(map(str, row)) for row in numbers)}" for name, numbers in rows.items())

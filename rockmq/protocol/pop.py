@@ -5,7 +5,8 @@ a pop's response, where several queues are apart by `;`. The retry flag tells th
 retry topic of it, 2 the one of an Apache broker with enableRetryTopicV2.
 """
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from rockmq.base.errors import ProtocolError
@@ -13,6 +14,8 @@ from rockmq.protocol import topics
 
 ORDERED = 999
 """The revive queue of messages that were popped in order: they go to no retry topic."""
+
+_NUMBERS = re.compile(r"-?\d+(,-?\d+)*")
 
 
 class Handle(NamedTuple):
@@ -22,6 +25,46 @@ class Handle(NamedTuple):
     pop_time: int
     invisible_time: int
     revive_queue: int
+
+
+class ReceiptHandle(NamedTuple):
+    """All eight words: what a client keeps of a popped message to acknowledge it by."""
+
+    start_offset: int
+    pop_time: int
+    invisible_time: int
+    revive_queue: int
+    retry_flag: str
+    broker_name: str
+    queue_id: int
+    offset: int
+
+    @property
+    def text(self) -> str:
+        return " ".join(map(str, self))
+
+    @classmethod
+    def parse(cls, text: str) -> "ReceiptHandle":
+        """Raises ProtocolError."""
+        parts = text.split(" ")
+        try:
+            start, pop_time, invisible_time, revive, retry_flag, broker_name, queue_id, offset = parts
+            return cls(
+                int(start),
+                int(pop_time),
+                int(invisible_time),
+                int(revive),
+                retry_flag,
+                broker_name,
+                int(queue_id),
+                int(offset),
+            )
+        except ValueError:
+            raise ProtocolError(f"{text[:200]!r} is no handle of a popped message: expected eight words") from None
+
+
+Place = tuple[str, int]
+"""Which of the queues of a pop: retry flag and queue id."""
 
 
 def retry_topic(topic: str, group: str) -> str:
@@ -80,3 +123,42 @@ def order_counts(popped: Iterable[tuple[str, int, dict[int, int]]]) -> str:
         parts.append(f"{flag(topic)} {queue_id} {least}")
         parts += [f"{flag(topic)} qo{queue_id}%{offset} {count}" for offset, count in counts.items() if count != least]
     return ";".join(parts)
+
+
+def parse_start_offsets(text: str | None) -> dict[Place, int]:
+    """What `start_offsets` makes. Raises ProtocolError."""
+    return {place: offsets[0] for place, offsets in parse_message_offsets(text).items()}
+
+
+def parse_message_offsets(text: str | None) -> dict[Place, list[int]]:
+    """What `message_offsets` makes. Raises ProtocolError."""
+    try:
+        return {
+            (retry_flag, int(queue_id)): [int(offset) for offset in offsets.split(",")]
+            for retry_flag, queue_id, offsets in _triples(text)
+        }
+    except ValueError:
+        raise ProtocolError(f"{(text or '')[:200]!r} are no offsets of a pop: a queue isn't a number") from None
+
+
+def parse_order_counts(text: str | None) -> dict[tuple[str, str], int]:
+    """What `order_counts` makes, by retry flag and queue or `qo<queue>%<offset>`. Raises ProtocolError."""
+    try:
+        return {(retry_flag, which): int(count) for retry_flag, which, count in _triples(text)}
+    except ValueError:
+        raise ProtocolError(f"{(text or '')[:200]!r} are no counts of a pop") from None
+
+
+def order_count(counts: Mapping[tuple[str, str], int], place: Place, offset: int) -> int:
+    """How often the message was popped before."""
+    retry_flag, queue_id = place
+    return counts.get((retry_flag, f"qo{queue_id}%{offset}"), counts.get((retry_flag, str(queue_id)), 0))
+
+
+def _triples(text: str | None) -> Iterator[tuple[str, str, str]]:
+    for part in (text or "").split(";"):
+        words = part.split(" ")
+        if len(words) == 3 and _NUMBERS.fullmatch(words[2]):
+            yield words[0], words[1], words[2]
+        elif part:
+            raise ProtocolError(f"{part[:200]!r} is none of a pop's offsets: expected flag, queue and numbers")

@@ -18,8 +18,9 @@ from rockmq.base import address
 from rockmq.base.errors import ConfigError, FilterError, HeaderError, ProtocolError
 from rockmq.filter import sql, tags
 from rockmq.namesrv import registration
-from rockmq.protocol import compression, header, ids, message, properties
+from rockmq.protocol import compression, header, ids, message, pop, properties
 from rockmq.protocol import json as lenient
+from rockmq.protocol.bodies.admin import ConsumeRates, ConsumerRunningInfo, ConsumeStats, HeldQueue, OffsetWrapper
 from rockmq.protocol.bodies.client import CheckClientBody, ConsumerList, HeartbeatData, LockBatchBody, LockedQueues
 from rockmq.protocol.bodies.common import DataVersion, MessageQueue, SubscriptionData, TopicConfig
 from rockmq.protocol.bodies.route import ClusterInfo, RegisterBody, TopicRouteData, TopicTable
@@ -274,6 +275,26 @@ def test_recall_handles_are_read_or_refused() -> None:
     damaged([handle.encode(), handle.rstrip("=").encode()], check)
 
 
+def test_texts_of_pops_are_read_or_refused() -> None:
+    readers = [pop.parse_start_offsets, pop.parse_message_offsets, pop.parse_order_counts]
+
+    def check(data: bytes) -> None:
+        text = data.decode(errors="replace")
+        for read_text in readers:
+            try:
+                places = read_text(text)
+            except ProtocolError:
+                continue
+            assert all(isinstance(flag, str) for flag, _ in places)
+        try:
+            handle = pop.ReceiptHandle.parse(text)
+        except ProtocolError:
+            return
+        assert pop.ReceiptHandle.parse(handle.text) == handle
+
+    damaged([b"6 100 60 5 0 broker-a 2 7", b"0 2 6;1 0 1", b"0 2 7,9;1 0 1", b"0 2 0;0 qo2%9 4"], check)
+
+
 def test_addresses_are_read_or_refused() -> None:
     def check(data: bytes) -> None:
         text = data.decode(errors="replace")
@@ -349,6 +370,8 @@ BODIES: list[msgspec.Struct] = [
         "route",
     ),
     ClusterInfo(cluster_addr_table={"c": ["b"]}),
+    ConsumerRunningInfo(properties={"a": "b"}, mq_table={QUEUE.key(): HeldQueue()}, status_table={"T": ConsumeRates()}),
+    ConsumeStats(offset_table={QUEUE.key(): OffsetWrapper(broker_offset=7, consumer_offset=5)}, consume_tps=0.5),
     DataVersion(counter=5),
 ]
 

@@ -40,6 +40,14 @@ UNRECORDED = {
     RequestCode.CLONE_GROUP_OFFSET,
     RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT,
     RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS,
+    RequestCode.RESET_CONSUMER_CLIENT_OFFSET,
+    # These are sent by our client, which tests/client shows beside Apache's broker.
+    RequestCode.QUERY_CONSUME_TIME_SPAN,
+    RequestCode.DELETE_EXPIRED_COMMITLOG,
+    RequestCode.QUERY_TOPICS_BY_CONSUMER,
+    RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER,
+    RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG,
+    RequestCode.GET_ALL_PRODUCER_INFO,
 }
 SUCCESS = 0
 

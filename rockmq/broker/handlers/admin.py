@@ -5,7 +5,7 @@ from itertools import islice
 from rockmq.base.errors import ConfigError
 from rockmq.broker import quotas
 from rockmq.broker.delays import Delays
-from rockmq.broker.groups import GroupConfig, GroupTable
+from rockmq.broker.groups import GroupTable
 from rockmq.broker.long_polling import LongPolling
 from rockmq.broker.offsets import ConsumerOffsets
 from rockmq.broker.pop import Pops
@@ -13,7 +13,7 @@ from rockmq.broker.runtime_info import RuntimeInfo
 from rockmq.broker.topics import QUEUES_MAX, TopicTable
 from rockmq.config.broker import BrokerOptions
 from rockmq.protocol import codec, json, pop, topics
-from rockmq.protocol.bodies.common import DataVersion, KVTable, MessageQueue, TopicConfig
+from rockmq.protocol.bodies.common import DataVersion, GroupConfig, KVTable, MessageQueue, TopicConfig
 from rockmq.protocol.bodies.route import TopicTable as TopicTableBody
 from rockmq.protocol.codec import Command
 from rockmq.protocol.codes import ResponseCode

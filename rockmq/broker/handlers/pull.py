@@ -12,7 +12,7 @@ from rockmq.base.errors import FilterError
 from rockmq.broker.clients import ClientTables
 from rockmq.broker.consumer_filters import ConsumerFilters, no_filtering
 from rockmq.broker.durability import DurabilityGate
-from rockmq.broker.groups import GroupConfig, GroupTable
+from rockmq.broker.groups import GroupTable
 from rockmq.broker.long_polling import LongPolling, Parked
 from rockmq.broker.offsets import ConsumerOffsets
 from rockmq.broker.python_filters import MESSAGES_MAX, PythonFilter
@@ -22,7 +22,7 @@ from rockmq.broker.topics import TopicTable
 from rockmq.config.broker import BrokerOptions
 from rockmq.filter import is_tag, tags
 from rockmq.protocol import codec
-from rockmq.protocol.bodies.common import SubscriptionData
+from rockmq.protocol.bodies.common import GroupConfig, SubscriptionData
 from rockmq.protocol.codec import Command
 from rockmq.protocol.codes import ResponseCode
 from rockmq.protocol.flags import Permission, PullFlag

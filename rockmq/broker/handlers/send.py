@@ -10,7 +10,7 @@ from collections.abc import Awaitable
 from rockmq.base.errors import ProtocolError
 from rockmq.broker.drafts import Draft, DraftWriter
 from rockmq.broker.durability import TIMEOUT_REMARK, DurabilityGate
-from rockmq.broker.groups import GroupConfig, GroupTable
+from rockmq.broker.groups import GroupTable
 from rockmq.broker.queue_locks import QueueLocks
 from rockmq.broker.quotas import Quotas
 from rockmq.broker.replies import after
@@ -18,7 +18,7 @@ from rockmq.broker.topics import TopicTable
 from rockmq.broker.transactions import Transactions
 from rockmq.config.broker import BrokerOptions
 from rockmq.protocol import codec, ids, properties, topics
-from rockmq.protocol.bodies.common import TopicConfig
+from rockmq.protocol.bodies.common import GroupConfig, TopicConfig
 from rockmq.protocol.codec import Command
 from rockmq.protocol.codes import ResponseCode
 from rockmq.protocol.flags import MessageFlag, Permission, TransactionState

@@ -69,6 +69,12 @@ class ConsumerStatus(Body, kw_only=True):
     message_queue_table: dict[str, Long] = field(default_factory=dict)
 
 
+class ResetOffsets(Body, kw_only=True):
+    """Where a consumer is to go on, by queue (ResetOffsetBody.java)."""
+
+    offset_table: dict[str, Long] = field(default_factory=dict)
+
+
 class DirectResult(Body, kw_only=True):
     """What a consumer made of a message it was handed directly (ConsumeMessageDirectlyResult.java)."""
 

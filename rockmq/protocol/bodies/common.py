@@ -1,5 +1,7 @@
 """Objects that stand in many bodies (protocol spec, 2.3)."""
 
+from typing import Any
+
 import msgspec
 from msgspec import Struct
 
@@ -57,6 +59,25 @@ class TopicConfig(Body, kw_only=True):
     @property
     def has_batch_queues(self) -> bool:
         return self.attributes.get("queue.type") == "BatchCQ"
+
+
+class GroupConfig(Body, kw_only=True):
+    """One group as its broker keeps it (SubscriptionGroupConfig.java)."""
+
+    group_name: str
+    consume_enable: bool = True
+    consume_from_min_enable: bool = True
+    consume_broadcast_enable: bool = True
+    consume_message_orderly: bool = False
+    retry_queue_nums: Int = 1
+    retry_max_times: Int = 16
+    group_retry_policy: dict[str, Any] = msgspec.field(default_factory=lambda: {"type": "CUSTOMIZED"})
+    broker_id: Long = 0
+    which_broker_when_consume_slowly: Long = 1
+    notify_consumer_ids_changed_enable: bool = True
+    group_sys_flag: Int = 0
+    consume_timeout_minute: Int = 15
+    attributes: dict[str, str] = msgspec.field(default_factory=dict)
 
 
 class SubscriptionData(Body, kw_only=True):

@@ -126,9 +126,132 @@ class ResetOffset(TopicHeader, kw_only=True):
     offset: Long | None = None
 
 
+@request(RequestCode.RESET_CONSUMER_CLIENT_OFFSET)
+class ResetConsumerOffset(TopicHeader, kw_only=True):
+    """A broker tells a consumer to go on elsewhere: `rockmq.protocol.bodies.client.ResetOffsets` says where."""
+
+    topic: Topic
+    group: Group
+    timestamp: Long = -1
+    is_force: bool = True
+
+
 @request(RequestCode.CLONE_GROUP_OFFSET)
 class CloneGroupOffset(TopicHeader, kw_only=True):
     src_group: str
     dest_group: Group
     topic: Topic | None = None
     offline: bool = False
+
+
+@request(RequestCode.DELETE_SUBSCRIPTIONGROUP)
+class DeleteGroup(TopicHeader, kw_only=True):
+    """With `clean_offset` the group's offsets go, too; brokers of 4.9 know it as `removeOffset`."""
+
+    group_name: Group
+    clean_offset: bool = False
+    remove_offset: bool | None = None
+
+
+class AllGroupConfigResponse(Header):
+    total_group_num: Int | None = None
+
+
+@request(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, AllGroupConfigResponse)
+class GetAllGroups(Header, kw_only=True):
+    """4.x sends no field; 5.x pages with `group_seq`."""
+
+    group_seq: Int | None = None
+    data_version: str | None = None
+    max_group_num: Int | None = None
+
+
+@request(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG)
+class GetGroup(TopicHeader, kw_only=True):
+    group: Group
+
+
+@request(RequestCode.GET_ALL_CONSUMER_OFFSET)
+class GetAllConsumerOffsets(Header):
+    """The answer's body is the document `consumerOffset.json`."""
+
+
+@request(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO)
+class GetGroupsOfTopic(TopicHeader, kw_only=True):
+    topic: Topic
+
+
+@request(RequestCode.QUERY_TOPICS_BY_CONSUMER)
+class GetTopicsOfGroup(TopicHeader, kw_only=True):
+    group: Group
+
+
+@request(RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER)
+class GetSubscription(TopicHeader, kw_only=True):
+    group: Group
+    topic: Topic | None = None
+
+
+@request(RequestCode.QUERY_CONSUME_TIME_SPAN)
+class GetTimeSpans(TopicHeader, kw_only=True):
+    topic: Topic
+    group: Group
+
+
+@request(RequestCode.GET_ALL_PRODUCER_INFO)
+class GetAllProducers(Header):
+    pass
+
+
+@request(RequestCode.GET_BROKER_CONSUME_STATS)
+class GetBrokerConsumeStats(Header, kw_only=True):
+    is_order: bool
+
+
+class BrokerConfigResponse(Header):
+    version: str | None = None
+
+
+@request(RequestCode.GET_BROKER_CONFIG, BrokerConfigResponse)
+class GetBrokerConfig(Header):
+    """The answer's body is Java properties text."""
+
+
+@request(RequestCode.UPDATE_BROKER_CONFIG)
+class UpdateBrokerConfig(Header):
+    """The changes are in the body, as Java properties text."""
+
+
+@request(RequestCode.VIEW_BROKER_STATS_DATA)
+class GetBrokerStats(Header, kw_only=True):
+    stats_name: str
+    stats_key: str
+
+
+@request(RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE)
+class CleanExpiredQueues(Header):
+    pass
+
+
+@request(RequestCode.CLEAN_UNUSED_TOPIC)
+class CleanUnusedTopics(Header):
+    pass
+
+
+@request(RequestCode.DELETE_EXPIRED_COMMITLOG)
+class DeleteExpiredLog(Header):
+    pass
+
+
+@request(RequestCode.QUERY_CONSUME_QUEUE)
+class GetQueueEntries(TopicHeader, kw_only=True):
+    topic: Topic
+    queue_id: Int
+    index: Long
+    count: Int
+    consumer_group: Group | None = None
+
+
+@request(RequestCode.GET_BROKER_HA_STATUS)
+class GetReplication(Header):
+    pass

@@ -1,3 +1,4 @@
+import java.lang.reflect.Method;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
@@ -48,6 +49,11 @@ public final class PushConsumer {
         consumer.setConsumeFromWhere(ConsumeFromWhere.valueOf(options.text("from", "CONSUME_FROM_FIRST_OFFSET")));
         consumer.setConsumeThreadMin(options.number("threads", 4));
         consumer.setConsumeThreadMax(options.number("threads", 4));
+        if (options.flag("broadcast")) { // offsets are in the directory of rocketmq.client.localOffsetStoreDir
+            broadcast(consumer);
+            consumer.setClientIP(options.text("ip"));
+            consumer.setInstanceName(options.text("instance"));
+        }
         if (options.flag("pop")) { // since 5.0: the broker assigns, the client pops
             DefaultMQPushConsumer.class.getMethod("setClientRebalance", boolean.class).invoke(consumer, false);
         }
@@ -81,6 +87,15 @@ public final class PushConsumer {
         Lines.print("done", "different", program.seen.size());
         stopped.countDown();
         System.exit(0);
+    }
+
+    /** The enumeration is in another package since 5.0. */
+    private static void broadcast(DefaultMQPushConsumer consumer) throws Exception {
+        for (Method method : DefaultMQPushConsumer.class.getMethods()) {
+            if (method.getName().equals("setMessageModel")) {
+                method.invoke(consumer, method.getParameterTypes()[0].getField("BROADCASTING").get(null));
+            }
+        }
     }
 
     private void await(DefaultMQPushConsumer consumer, int timeoutMs) throws InterruptedException {

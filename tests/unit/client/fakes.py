@@ -8,11 +8,12 @@ from rockmq.base.clock import SystemClock
 from rockmq.protocol import codec, json
 from rockmq.protocol import headers as declared
 from rockmq.protocol import properties as names
-from rockmq.protocol.bodies.client import ConsumerList, HeartbeatData
+from rockmq.protocol.bodies.client import ConsumerList, HeartbeatData, LockBatchBody, LockedQueues
+from rockmq.protocol.bodies.common import MessageQueue
 from rockmq.protocol.bodies.route import BrokerData, QueueData, TopicRouteData
 from rockmq.protocol.codec import Command
 from rockmq.protocol.codes import RequestCode, ResponseCode
-from rockmq.protocol.headers.client import GetConsumerList, HeartBeat, UnregisterClient
+from rockmq.protocol.headers.client import GetConsumerList, HeartBeat, LockBatch, UnlockBatch, UnregisterClient
 from rockmq.protocol.headers.offset import GetMaxOffset, OffsetResponse, QueryConsumerOffset, UpdateConsumerOffset
 from rockmq.protocol.headers.pull import Pull, PullResponse
 from rockmq.protocol.headers.route import GetRouteInfo
@@ -105,6 +106,7 @@ class FakeBroker(Fake):
                 RequestCode.SEND_MESSAGE_V2: self._send,
                 RequestCode.SEND_BATCH_MESSAGE: self._send,
                 RequestCode.PULL_MESSAGE: self._pull,
+                RequestCode.LITE_PULL_MESSAGE: self._pull,
                 RequestCode.HEART_BEAT: self._heartbeat,
                 RequestCode.UNREGISTER_CLIENT: self._unregister,
                 RequestCode.GET_CONSUMER_LIST_BY_GROUP: self._members,
@@ -112,6 +114,8 @@ class FakeBroker(Fake):
                 RequestCode.UPDATE_CONSUMER_OFFSET: self._update,
                 RequestCode.GET_MAX_OFFSET: self._max,
                 RequestCode.END_TRANSACTION: self._end,
+                RequestCode.LOCK_BATCH_MQ: self._lock,
+                RequestCode.UNLOCK_BATCH_MQ: self._unlock,
             }
         )
         self.name = name
@@ -122,6 +126,7 @@ class FakeBroker(Fake):
         self.beats: list[HeartbeatData] = []
         self.offsets: dict[tuple[str, str, int], int] = {}
         self.members: list[str] | None = None
+        self.locks: dict[MessageQueue, str] = {}
         self.on_send: Callable[[SendMessage, Command], Any] | None = None
         self.on_pull: Callable[[Pull, Command, Connection], Any] | None = None
         self.on_end: Callable[[EndTransaction, Command], Any] | None = None
@@ -163,6 +168,18 @@ class FakeBroker(Fake):
         self.ends.append((header, request))
         answer = self.on_end(header, request) if self.on_end is not None else codec.reply(request)
         return None if answer == "silence" else answer
+
+    def _lock(self, header: LockBatch, request: Command, connection: Connection) -> Command:
+        asked = json.decode(request.body, LockBatchBody, "lock")
+        granted = [queue for queue in asked.mq_set if self.locks.setdefault(queue, asked.client_id) == asked.client_id]
+        return codec.reply(request, body=json.encode(LockedQueues(queues=granted)))
+
+    def _unlock(self, header: UnlockBatch, request: Command, connection: Connection) -> Command:
+        asked = json.decode(request.body, LockBatchBody, "unlock")
+        for queue in asked.mq_set:
+            if self.locks.get(queue) == asked.client_id:
+                del self.locks[queue]
+        return codec.reply(request)
 
     def _heartbeat(self, header: HeartBeat, request: Command, connection: Connection) -> Command:
         self.beats.append(json.decode(request.body, HeartbeatData, "heartbeat"))

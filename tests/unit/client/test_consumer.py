@@ -1,17 +1,21 @@
 """Consumers against scripted brokers: what they ask, what they make of the answers, and how they leave."""
 
 import asyncio
+import json as plain_json
 import time
+from pathlib import Path
+from typing import get_type_hints
 
 import pytest
 
 from rockmq.base.errors import ClientClosed, ClientError
-from rockmq.client import Client, Consumer, consumer, pull, rebalance
+from rockmq.client import Client, Consumer, ConsumerOptions, MessageQueue, allocate, consumer, outcomes, pull, rebalance
+from rockmq.client.consumer_options import Options
 from rockmq.client.delivery import ConsumedMessage
-from rockmq.protocol import codec, properties
+from rockmq.protocol import codec, json, properties
 from rockmq.protocol.codec import Command
 from rockmq.protocol.codes import RequestCode, ResponseCode
-from rockmq.protocol.headers.admin import GetConsumerRunningInfo
+from rockmq.protocol.headers.admin import ConsumeDirectly, GetConsumerRunningInfo, ResetConsumerOffset
 from rockmq.protocol.headers.pull import Pull
 from rockmq.remoting.connection import Connection
 from tests.unit.client.fakes import FakeBroker, FakeNames, empty, pulled, record, refusal
@@ -23,7 +27,7 @@ def impatience(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rebalance, "TAKE_OVER_SECONDS", 0.1)
     monkeypatch.setattr(rebalance, "GAP_SECONDS", 0.02)
     monkeypatch.setattr(rebalance, "RETURN_SECONDS", 0.3)
-    monkeypatch.setattr(consumer, "REDELIVER_SECONDS", 0.3)
+    monkeypatch.setattr(outcomes, "REDELIVER_SECONDS", 0.3)
     monkeypatch.setattr(consumer, "GIVE_UP_SECONDS", 0.2)
 
 
@@ -501,16 +505,229 @@ async def test_misuse(mq: Client, broker: FakeBroker) -> None:
         mq.consumer("g", [])
 
 
+# Other topics, other options
+
+
+async def test_subscribing_and_unsubscribing(mq: Client, broker: FakeBroker, names: FakeNames) -> None:
+    names.add("U", broker, queues=2)
+    broker.stored["U", 0] = [b"u"]
+    member = await started(mq, from_where="first")
+    await member.subscribe("U", "red || blue")
+    assert {queue.queue_id for queue in member.queues if queue.topic == "U"} == {0, 1}
+    said = {each.topic: each.tags_set for each in broker.beats[-1].consumer_data_set[0].subscription_data_set}
+    assert said == {"T": [], "U": ["blue", "red"], "%RETRY%g": []}
+    assert await member.fetch(timeout=0.1) == [], "it has no tag"
+    version = broker.beats[-1].consumer_data_set[0].subscription_data_set[-1].sub_version
+    await asyncio.sleep(0.002)
+    await member.subscribe("U", "green")
+    fresh = broker.beats[-1].consumer_data_set[0].subscription_data_set[-1]
+    assert (fresh.tags_set, fresh.sub_version > version) == (["green"], True)
+    await until(lambda: [each.sub_version for each in broker.pulls if each.topic == "U"][-1] == fresh.sub_version)
+    await member.unsubscribe("U")
+    assert {queue.topic for queue in member.queues} == {"T"}
+    assert "U" not in {each.topic for each in broker.beats[-1].consumer_data_set[0].subscription_data_set}
+    assert broker.offsets["g", "U", 0] == 1
+    with pytest.raises(ClientError, match="isn't subscribed to 'U'"):
+        await member.unsubscribe("U")
+
+
+async def test_closing_ends_a_subscribe_that_waits(mq: Client, broker: FakeBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rebalance, "RETURN_SECONDS", 30.0)
+    member = await started(mq)
+    member.reconnected()  # shares are worked out in half a minute
+    await asyncio.sleep(0)
+    subscribing = asyncio.create_task(member.subscribe("T", "red"))
+    await until(lambda: len(broker.beats) >= 3)
+    await asyncio.sleep(0.05)
+    assert not subscribing.done()
+    await member.close()
+    with pytest.raises(ClientClosed):
+        await subscribing
+
+
+async def test_options_have_the_types_and_bounds_they_say(mq: Client, broker: FakeBroker) -> None:
+    assert get_type_hints(ConsumerOptions) == get_type_hints(Options)
+    for wrong in ({"pull_batch": 0}, {"max_in_flight": 0}, {"suspend": 31.0}, {"consume_timeout": 0.0}):
+        with pytest.raises(ClientError, match=f"{next(iter(wrong))}=.* is out of range"):
+            mq.consumer("g", "T", **wrong)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="pul_batch"):
+        mq.consumer("g", "T", pul_batch=5)  # type: ignore[call-arg]
+
+
+async def test_pulls_as_told(mq: Client, broker: FakeBroker) -> None:
+    broker.stored["T", 0] = [b"x"] * 100
+    async with mq.consumer("g", "T", from_where="first", pull_batch=7, topic_messages_max=40) as member:
+        await until(lambda: len(member._inbox._ready) == 14)
+        await asyncio.sleep(0.1)
+        assert len(member._inbox._ready) == 14, "a quarter of 40 is reached by two pulls of seven"
+        assert {header.max_msg_nums for header in broker.pulls} == {7}
+
+
+async def test_a_pause_after_each_pull(mq: Client, broker: FakeBroker) -> None:
+    broker.stored["T", 0] = [b"x"] * 100
+    async with mq.consumer("g", "T", from_where="first", pull_batch=1, pull_interval=0.1):
+        await until(lambda: len(topic_pulls(broker)) >= 4)
+        await asyncio.sleep(0.5)
+        assert sum(header.queue_id == 0 for header in topic_pulls(broker)) < 10
+
+
+async def test_another_strategy(mq: Client, broker: FakeBroker) -> None:
+    broker.members = sorted([mq.client_id, "zzz"])
+    async with mq.consumer("g", "T", allocate=allocate.in_a_circle) as member:
+        assert [queue.queue_id for queue in member.queues] == [0, 2]
+        member._rebalancer._strategy = lambda queues, clients, client: [MessageQueue("T", "nowhere", 7)]
+        await member._rebalancer.now()
+        assert [queue.queue_id for queue in member.queues] == [0, 2], "a strategy that makes no sense changes nothing"
+
+
+async def test_max_reconsume_times(mq: Client, broker: FakeBroker) -> None:
+    broker.stored["T", 0] = [b"x", b"y"]
+    async with mq.consumer("g", "T", from_where="first", max_reconsume_times=3) as member:
+        await (await anext(member)).nack()
+        await (await anext(member)).dead_letter()
+    back = [request.fields for request in broker.asked if request.code == RequestCode.CONSUMER_SEND_MSG_BACK]
+    assert [(each["maxReconsumeTimes"], each["delayLevel"]) for each in back] == [("3", "0"), ("3", "-1")]
+
+
+async def test_offsets_are_told_when_they_change(mq: Client, broker: FakeBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(consumer, "PERSIST_SECONDS", 0.05)
+    broker.stored["T", 0] = [b"x"]
+    member = await started(mq, from_where="first")
+    await until(lambda: broker.count(RequestCode.UPDATE_CONSUMER_OFFSET) == 4)
+    await asyncio.sleep(0.2)
+    assert broker.count(RequestCode.UPDATE_CONSUMER_OFFSET) == 4
+    await (await anext(member)).ack()
+    await until(lambda: broker.offsets["g", "T", 0] == 1)
+    assert broker.count(RequestCode.UPDATE_CONSUMER_OFFSET) == 5
+    member.reconnected()
+    await until(lambda: broker.count(RequestCode.UPDATE_CONSUMER_OFFSET) == 9)
+
+
+# Broadcasts
+
+
+async def test_a_broadcast_has_every_queue_and_a_file(names: FakeNames, broker: FakeBroker, tmp_path: Path) -> None:
+    broker.stored["T", 0] = [b"bad", b"good"]
+    broker.members = ["zzz"]
+    async with Client(names.address, instance_name="one") as mq:
+        async with mq.consumer("g", "T", from_where="first", broadcast=True, offsets_directory=tmp_path) as member:
+            assert [queue.queue_id for queue in member.queues] == [0, 1, 2, 3]
+            (data,) = broker.beats[0].consumer_data_set
+            assert (data.message_model, [each.topic for each in data.subscription_data_set]) == ("BROADCASTING", ["T"])
+            await (await anext(member)).nack()
+            await (await anext(member)).ack()
+            with pytest.raises(ClientError, match="another consumer keeps its offsets"):
+                async with Client(names.address, instance_name="one") as other:
+                    await other.consumer("g", "T", broadcast=True, offsets_directory=tmp_path).start()
+        async with mq.consumer("g", "T", broadcast=True, offsets_directory=tmp_path) as member:
+            assert await member.fetch(timeout=0.1) == [], "the file tells that all is done"
+    for code in (
+        RequestCode.CONSUMER_SEND_MSG_BACK,
+        RequestCode.UPDATE_CONSUMER_OFFSET,
+        RequestCode.QUERY_CONSUMER_OFFSET,
+        RequestCode.GET_CONSUMER_LIST_BY_GROUP,
+    ):
+        assert not broker.count(code)
+    assert not any(header.sys_flag & 1 for header in broker.pulls), "pulls commit nothing"
+
+
+async def test_a_broadcast_in_order(mq: Client, broker: FakeBroker, tmp_path: Path) -> None:
+    broker.stored["T", 0] = [b"bad", b"good"]
+    tries: list[tuple[bytes, int]] = []
+
+    async def handle(message: ConsumedMessage) -> None:
+        tries.append((message.body, message.reconsume_times))
+        if message.body == b"bad":
+            raise ValueError
+
+    async with mq.consumer(
+        "g", "T", from_where="first", broadcast=True, order=True, max_reconsume_times=1, suspend=0.01,
+        offsets_directory=tmp_path,
+    ) as member:  # fmt: skip
+        run = asyncio.create_task(member.run(handle))
+        await until(lambda: len(tries) == 3)
+    await run
+    assert tries == [(b"bad", 0), (b"bad", 1), (b"good", 0)]
+    assert not broker.count(RequestCode.LOCK_BATCH_MQ)
+
+
+# What administrators ask and tell
+
+
 async def test_running_info(mq: Client, broker: FakeBroker) -> None:
-    await started(mq)
+    broker.stored["T", 0] = [b"x", b"bad"]
+    member = await started(mq, from_where="first")
+    run = asyncio.create_task(member.run(fails_at_bad, 7))
+    await until(lambda: member._stats["T"].now.ended == 2)
     (connection,) = broker.connections
     header = GetConsumerRunningInfo(consumer_group="g", client_id=mq.client_id)
     answer = await connection.invoke(codec.request(RequestCode.GET_CONSUMER_RUNNING_INFO, header), 3)
     assert answer.code == 0
-    assert b'"mqTable":{{"brokerName":"a","queueId":0,"topic":"T"}:{"commitOffset":0' in answer.body
+    assert b'"mqTable":{{"brokerName":"a","queueId":0,"topic":"T"}:{"commitOffset":' in answer.body
+    info = plain_json.loads(json.standard(answer.body.decode()))
+    assert "jstack" not in info
+    said = info["properties"]
+    assert (said["PROP_CONSUMEORDERLY"], said["PROP_THREADPOOL_CORE_SIZE"], said["pull_batch"]) == ("false", "7", "256")
+    status = info["statusTable"]["T"]
+    assert status.keys() == {"pullRT", "pullTPS", "consumeRT", "consumeOKTPS", "consumeFailedTPS", "consumeFailedMsgs"}
+    assert (status["consumeFailedMsgs"], status["consumeOKTPS"]) == (1, 1)
+    (first,) = (each for key, each in info["mqTable"].items() if plain_json.loads(key)["queueId"] == 0)
+    assert abs(first["lastConsumeTimestamp"] - mq._instance.clock.now_ms()) < 60_000
+    header.jstack_enable = True
+    stacks = ""
+    async with asyncio.timeout(10):
+        while "g handler 0 and 6 more" not in stacks:  # the one that failed is still sending its message back
+            answer = await connection.invoke(codec.request(RequestCode.GET_CONSUMER_RUNNING_INFO, header), 3)
+            stacks = plain_json.loads(json.standard(answer.body.decode()))["jstack"]
+    assert "MainThread" in stacks
+    assert "test_running_info" in stacks
     header.consumer_group = "other"
     answer = await connection.invoke(codec.request(RequestCode.GET_CONSUMER_RUNNING_INFO, header), 3)
     assert answer.code == 1
+    await member.close()
+    await run
+
+
+async def fails_at_bad(message: ConsumedMessage) -> None:
+    if message.body == b"bad":
+        raise ValueError("bad")
+
+
+@pytest.mark.parametrize(("body", "result"), [(b"x", "CR_SUCCESS"), (b"bad", "CR_THROW_EXCEPTION")])
+@pytest.mark.parametrize("order", [False, True])
+async def test_a_message_handed_out_by_an_administrator(
+    mq: Client, broker: FakeBroker, body: bytes, result: str, order: bool
+) -> None:
+    async with mq.consumer("g", "T", order=order) as member:
+        run = asyncio.create_task(member.run(fails_at_bad, 2))
+        (connection,) = broker.connections
+        header = ConsumeDirectly(consumer_group="g", client_id=mq.client_id, msg_id="1", broker_name="a")
+        request = codec.request(RequestCode.CONSUME_MESSAGE_DIRECTLY, header, record("T", 0, 9, body))
+        found = plain_json.loads((await connection.invoke(request, 3)).body)
+        assert (found["consumeResult"], found["order"], found["autoCommit"]) == (result, order, True)
+        assert found["remark"] == ("ValueError: bad" if body == b"bad" else None)
+    await run
+    assert broker.offsets["g", "T", 0] == 0
+
+
+@pytest.mark.parametrize("order", [False, True])
+async def test_a_broker_has_us_go_on_elsewhere(mq: Client, broker: FakeBroker, order: bool) -> None:
+    broker.stored["T", 0] = [b"%d" % number for number in range(10)]
+    broker.offsets["g", "T", 0] = 8
+    async with mq.consumer("g", "T", order=order) as member:
+        old = await anext(member)
+        assert old.queue_offset == 8
+        (connection,) = broker.connections
+        table = json.object_map({MessageQueue("T", "a", 0).key(): 3, MessageQueue("T", "b", 0).key(): 1})
+        header = ResetConsumerOffset(topic="T", group="g")
+        connection.send_oneway(
+            codec.request(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, header, b'{"offsetTable":' + table + b"}")
+        )
+        await until(lambda: broker.offsets["g", "T", 0] == 3)
+        await old.ack()
+        assert (await asyncio.wait_for(anext(member), 5)).queue_offset == 3
+        assert member.status("T")[MessageQueue("T", "a", 0)] == 3
+    assert broker.offsets["g", "T", 0] == 3
 
 
 async def started(mq: Client, topic: str = "T", from_where: str = "last") -> Consumer:

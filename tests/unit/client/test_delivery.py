@@ -23,8 +23,9 @@ class Outcomes:
         self.told.append(("ack", message.queue_offset))
         self.inbox.ended(message.process_queue)
 
-    async def refused(self, message: ConsumedMessage, delay_level: int) -> None:
-        self.told.append((f"nack {delay_level}", message.queue_offset))
+    async def refused(self, message: ConsumedMessage, delay_level: int, delay: float | None = None) -> None:
+        wish = f"nack {delay_level}" if delay is None else f"retry {delay_level} {delay:g}"
+        self.told.append((wish, message.queue_offset))
         self.inbox.ended(message.process_queue)
 
     def returned(self, message: ConsumedMessage) -> None:
@@ -126,8 +127,8 @@ async def test_process_acknowledges(box: Box) -> None:
     message = await box.take()
     async with message.process() as same:
         assert same is message
-        assert box.process_queue.processing == 1
-    assert box.process_queue.processing == 0
+        assert len(box.process_queue.blocks) == 1
+    assert not box.process_queue.blocks
     assert box.outcomes.told == [("ack", 0)]
 
 
@@ -138,7 +139,7 @@ async def test_process_refuses_and_raises(box: Box) -> None:
         async with message.process():
             raise KeyError("x")
     assert box.outcomes.told == [("nack 0", 0)]
-    assert box.process_queue.processing == 0
+    assert not box.process_queue.blocks
 
 
 async def test_process_may_swallow(box: Box, caplog: pytest.LogCaptureFixture) -> None:

@@ -89,6 +89,19 @@ async def test_tags(mq: Client) -> None:
     assert sum(offset or 0 for offset in (await mq.committed_offsets("billing", "orders")).values()) == 15
 
 
+async def test_many_queues(mq: Client) -> None:
+    before = len(asyncio.all_tasks())
+    queues = await mq.create_topic("wide", 2000)
+    async with mq.consumer("billing", "wide", from_where="first") as consumer, mq.producer("pg") as producer:
+        assert set(queues) <= set(consumer.queues)
+        assert len(asyncio.all_tasks()) - before < 2000 + 20, "a task for each queue, and few besides"
+        for queue in (queues[0], queues[1234], queues[-1]):
+            await producer.send(Message("wide", b"x"), queue=queue)
+            message = await asyncio.wait_for(anext(consumer), 10)
+            assert message.queue == queue
+            await message.ack()
+
+
 async def test_latency(mq: Client) -> None:
     async with mq.producer("pg") as producer, mq.consumer("billing", "orders") as consumer:
         await producer.send(Message("orders", b"x"))

@@ -3,19 +3,18 @@
 import asyncio
 import logging
 
-from rockmq.base.errors import ConnectError, RequestTimeout, ResponseError, RouteNotFound
+from rockmq.base.errors import ConnectError, RequestTimeout, RouteNotFound
 from rockmq.client import offsets
-from rockmq.client.instance import API_TIMEOUT, Instance
+from rockmq.client.admin.cluster import Cluster
+from rockmq.client.instance import Instance
 from rockmq.client.pull import PullResult, pull
 from rockmq.client.subscription import Wanted, subscription
-from rockmq.protocol import json, topics
+from rockmq.protocol import topics
 from rockmq.protocol.bodies.common import MessageQueue
-from rockmq.protocol.bodies.route import ClusterInfo
 from rockmq.protocol.codes import RequestCode
 from rockmq.protocol.flags import Permission, PullFlag
 from rockmq.protocol.headers.admin import CreateTopic
 from rockmq.protocol.headers.pull import Pull
-from rockmq.protocol.headers.route import GetClusterInfo
 
 log = logging.getLogger(__name__)
 
@@ -25,8 +24,8 @@ TOOLS_GROUP = "TOOLS_CONSUMER"
 ROUTE_POLL_SECONDS = 0.05
 
 
-class Admin:
-    """The calls of `Client` that need no producer or consumer."""
+class Reading:
+    """The calls of `Client` that need no producer or consumer; administrators find more at `Client.admin`."""
 
     def __init__(self, instance: Instance) -> None:
         self._instance = instance
@@ -113,7 +112,7 @@ class Admin:
         Raises ResponseError when a broker refuses, RequestTimeout when the route doesn't show the topic in time.
         """
         deadline = asyncio.get_running_loop().time() + timeout
-        masters = await self._masters(cluster)
+        masters = await Cluster(self._instance).masters(cluster)
         header = CreateTopic(
             topic=topic,
             default_topic=topics.TEMPLATE,
@@ -139,21 +138,3 @@ class Admin:
                 late = ", ".join(sorted(masters.keys() - shown))
                 raise RequestTimeout(f"topic {topic} is created, but the route doesn't show it on {late} yet")
             await asyncio.sleep(ROUTE_POLL_SECONDS)
-
-    async def _masters(self, cluster: str | None) -> dict[str, str]:
-        """Addresses of the masters, of one cluster or of all, by broker name."""
-        request = self._instance.request(RequestCode.GET_BROKER_CLUSTER_INFO, GetClusterInfo())
-        answer = await self._instance.names.ask(request, API_TIMEOUT)
-        info = json.decode(answer.body, ClusterInfo, "cluster info")
-        if cluster is not None and cluster not in info.cluster_addr_table:
-            known = ", ".join(sorted(info.cluster_addr_table)) or "none"
-            raise RouteNotFound(f"no cluster {cluster!r}; the name server knows {known}")
-        chosen = info.broker_addr_table if cluster is None else info.cluster_addr_table[cluster]
-        found = {name: data.broker_addrs["0"] for name in chosen
-                 if (data := info.broker_addr_table.get(name)) is not None and "0" in data.broker_addrs}  # fmt: skip
-        if not found:
-            raise RouteNotFound("the name server knows no master broker")
-        return found
-
-
-__all__ = ["Admin", "PullResult", "ResponseError"]
