@@ -21,7 +21,7 @@ from rockmq.protocol.codes import RequestCode
 from rockmq.protocol.header import keys
 from rockmq.protocol.headers.recall import RecallHandle
 from rockmq.protocol.headers.send import SendMessageV2
-from rockmq.protocol.message import StoredMessage
+from rockmq.protocol.message import StoredMessage, decode_batch
 
 if TYPE_CHECKING:
     from rockmq.client.sending import Sending, SendReceipt
@@ -142,11 +142,11 @@ class Hooks:
         if topic in self._unwatched or topics.is_retry_or_dlq(topic):
             return
         is_batch = sending.code == RequestCode.SEND_BATCH_MESSAGE
-        send = Send(sending.fields[_GROUP], topic, sending.messages, is_batch, self._clock.now_ms())
+        send = Send(sending.fields[_GROUP], topic, _messages(sending), is_batch, self._clock.now_ms())
         ended = _begun([hook.sending for hook in self._hooks], send)
         if not is_batch:
             try:
-                sending.fields[_PROPERTIES] = names.encode(sending.messages[0].properties).decode()
+                sending.fields[_PROPERTIES] = names.encode(send.messages[0].properties).decode()
             except ProtocolError as error:
                 log.warning("a message goes without what hooks have added to it: %s", error)
 
@@ -170,6 +170,14 @@ class Hooks:
     def recalled(self, recall: Recall) -> None:
         for hook in self._hooks:
             _guarded(hook.recalled, recall)
+
+
+def _messages(sending: "Sending") -> list[Outgoing]:
+    """What is in a request, read from what travels."""
+    if sending.code != RequestCode.SEND_BATCH_MESSAGE:
+        return [Outgoing(sending.msg_id, names.decode(sending.fields[_PROPERTIES].encode()), len(sending.body))]
+    parts = zip(sending.msg_id.split(","), decode_batch(sending.body), strict=False)
+    return [Outgoing(msg_id, names.decode(text), len(body)) for msg_id, (_, body, text) in parts]
 
 
 class Watched:

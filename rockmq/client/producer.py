@@ -20,7 +20,6 @@ from rockmq.base.errors import (
 from rockmq.client import batching, hooks, queues, timers
 from rockmq.client.batching import Part
 from rockmq.client.delivery import ConsumedMessage
-from rockmq.client.hooks import Outgoing
 from rockmq.client.instance import Instance
 from rockmq.client.queues import Choice, RoundRobin, Selector
 from rockmq.client.sending import WIRE, Sender, Sending, SendReceipt
@@ -356,13 +355,10 @@ class Producer:
             fields[_FLAG] = str(message.flag)
         fields[_PROPERTIES] = _text(carried).decode()
         code = RequestCode.SEND_REPLY_MESSAGE_V2 if carried.get(names.MSG_TYPE) == REPLY else RequestCode.SEND_MESSAGE_V2
-        sending = Sending(
+        return Sending(
             sender, code, message.topic, fields, body, msg_id, choose,
             self._timeout if timeout is None else timeout, 0 if in_transaction else self._retries,
         )  # fmt: skip
-        if self._instance.hooks is not None:
-            sending.messages = [Outgoing(msg_id, carried, len(body))]
-        return sending
 
     def _part(self, message: Message, first: Message, key: str | None) -> Part:
         """A message as a part of the batch that `first` begins."""
@@ -388,13 +384,10 @@ class Producer:
         if names.WAIT in first.properties:
             fields[_PROPERTIES] = _text({names.WAIT: first.properties[names.WAIT]}).decode()
         body = encode_batch((part.flag, part.body, part.properties) for part in run)
-        sending = Sending(
+        return Sending(
             sender, RequestCode.SEND_BATCH_MESSAGE, first.topic, fields, body, ",".join(part.msg_id for part in run),
             choose, self._timeout if timeout is None else timeout, self._retries,
         )  # fmt: skip
-        if self._instance.hooks is not None:
-            sending.messages = [Outgoing(each.msg_id, names.decode(each.properties), len(each.body)) for each in run]
-        return sending
 
     def _properties(self, message: Message, key: str | None) -> tuple[dict[str, str], str]:
         """What travels with the message, and its unique id, which is among it."""

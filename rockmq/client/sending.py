@@ -11,7 +11,6 @@ A caller that goes away forgets its own send only; the room it took is given bac
 
 import asyncio
 import logging
-from collections.abc import Sequence
 from enum import IntEnum
 
 import msgspec
@@ -26,7 +25,6 @@ from rockmq.base.errors import (
     RockMQError,
 )
 from rockmq.client.channel import Channel
-from rockmq.client.hooks import Outgoing
 from rockmq.client.instance import Instance
 from rockmq.client.queues import Choice, RoundRobin
 from rockmq.client.routes import Target, TopicRoute
@@ -103,7 +101,7 @@ class Sending:
 
     __slots__ = (
         "answer", "attempts_left", "avoid", "body", "channel", "choose", "code", "deadline", "failures", "fields",
-        "messages", "msg_id", "opaque", "pending", "result", "sender", "size", "started", "target", "topic",
+        "msg_id", "opaque", "pending", "result", "sender", "size", "started", "target", "topic",
     )  # fmt: skip
 
     def __init__(
@@ -134,8 +132,6 @@ class Sending:
         self.started = 0.0
         self.target: Target
         self.answer: dict[str, str] = {}
-        self.messages: Sequence[Outgoing] = ()
-        """What is in it, for hooks; only when there are some."""
         self.channel: Channel | None = None
         self.pending: asyncio.Future[Command] | None = None
         self.opaque = 0
