@@ -3,7 +3,7 @@
 BIN := .venv/bin
 CARGO := cd native && PATH="$(HOME)/.cargo/bin:$$PATH" PYO3_PYTHON="$(CURDIR)/$(BIN)/python" cargo
 
-.PHONY: help setup setup-checks demo test soak check format interop bench clean
+.PHONY: help setup setup-checks demo test soak check format interop bench bench-clients clean
 
 help:
 	@echo "make setup     create .venv, build the native core, install everything (quick when nothing changed)"
@@ -14,6 +14,7 @@ help:
 	@echo "make format    let ruff and rustfmt rewrite the source"
 	@echo "make interop   only the tests against unmodified Apache clients and servers (Java and Maven)"
 	@echo "make bench     RockMQ beside Apache's broker, same load, same run (Java and Maven)"
+	@echo "make bench-clients  RockMQ's client beside aiokafka, nats-py and Apache's Java client (Java, Maven and Go)"
 
 setup:
 	@scripts/setup.sh
@@ -54,6 +55,10 @@ interop: setup
 
 bench: setup
 	$(BIN)/python benchmarks/macro.py $(ARGS)
+
+bench-clients: setup
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r benchmarks/peers/requirements.txt
+	$(BIN)/python benchmarks/clients.py $(ARGS)
 
 # What can be made again; the data of a server stays.
 clean:

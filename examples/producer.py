@@ -12,7 +12,7 @@ from rockmq.client import Client, Message
 async def main(name_server: str) -> None:
     async with Client(name_server) as mq, mq.producer("orders-group") as producer:
         receipt = await producer.send(Message("orders", b"order 42", tag="paid", keys=["42"]), timeout=3.0)
-        print(f"{receipt.msg_id} is at offset {receipt.queue_offset} of {receipt.queue}: {receipt.durability}")
+        print(f"{receipt.msg_id} is at offset {receipt.queue_offset} of {receipt.queue}: {receipt.status.meaning}")
 
         # Messages with one key go to one queue; awaited one after the other they are read in this order.
         for step in ("created", "paid", "shipped"):

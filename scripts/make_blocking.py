@@ -29,6 +29,7 @@ CLASSES: list[type] = [
     PopProcessing,
     client.ConsumedMessage,
     client.PopMessage,
+    client.Transaction,
     client.Producer,
     client.TransactionProducer,
     client.Consumer,

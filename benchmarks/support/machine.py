@@ -26,8 +26,8 @@ def facts(data: Path) -> dict[str, str]:
         "file system": _file_system(data),
         "4 KiB fdatasync": f"p50 {p50:.2f} ms, p99 {p99:.1f} ms",
         "Python": platform.python_version(),
-        "RockMQ": _version("rockmq"),
-        "uvloop": _version("uvloop"),
+        "RockMQ": version("rockmq"),
+        "uvloop": version("uvloop"),
         "Java": _java(),
         "load average before": f"{os.getloadavg()[0]:.2f}",
     }
@@ -70,7 +70,7 @@ def _java() -> str:
     return said.partition("\n")[0] or "unknown"
 
 
-def _version(package: str) -> str:
+def version(package: str) -> str:
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:

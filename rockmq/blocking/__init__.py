@@ -22,6 +22,7 @@ from rockmq.blocking.classes import (
     PopConsumer,
     PopMessage,
     Producer,
+    Transaction,
     TransactionProducer,
 )
 
@@ -34,5 +35,6 @@ __all__ = [
     "PopConsumer",
     "PopMessage",
     "Producer",
+    "Transaction",
     "TransactionProducer",
 ]

@@ -1,7 +1,8 @@
 """The classes of the asyncio client for threads. Made by scripts/make_blocking.py; don't edit."""
 
 import concurrent.futures
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Literal, Unpack, cast
@@ -18,7 +19,6 @@ import rockmq.client.delivery
 import rockmq.client.pop_message
 from rockmq.base.clock import Clock
 from rockmq.blocking.bridge import WRAPPERS, Portal, Wrapper, unwrap, wrap
-from rockmq.client import producer as producers
 from rockmq.client.admin.brokers import BrokerStats, Clusters, RuntimeInfo
 from rockmq.client.admin.groups import (
     ClientConnection,
@@ -32,10 +32,12 @@ from rockmq.client.admin.members import DirectResult
 from rockmq.client.admin.topics import TopicRoute, TopicSettings, TopicStats
 from rockmq.client.consumer_options import ConsumerOptions
 from rockmq.client.delivery import State
+from rockmq.client.durability import Wanted as WantedDurability
 from rockmq.client.handlers import Workers
 from rockmq.client.hooks import Hook
 from rockmq.client.lite_pull import QueuesChanged
 from rockmq.client.offsets import FromWhere
+from rockmq.client.options import BATCH_BYTES, COMPRESS_FROM, MESSAGE_SIZE_MAX
 from rockmq.client.pop import PopLoop
 from rockmq.client.pull import PullResult
 from rockmq.client.queues import Selector
@@ -300,12 +302,40 @@ class PopMessage(Wrapper[aio.PopMessage]):
         )
 
 
+class Transaction(Wrapper[aio.Transaction]):
+    """A message that is stored and not delivered yet, inside the block of `TransactionProducer.transaction`.
+
+    `decision` is what the broker will be told at the end of the block. `confirmed` tells afterwards whether it has answered
+    that it keeps to it.
+    """
+
+    @property
+    def sent(self) -> SendReceipt:
+        return self._wrapped.sent
+
+    @property
+    def id(self) -> str:
+        """By which the checker finds out what came of the sender's own work: the message's `msg_id`."""
+        return self._wrapped.id
+
+    def roll_back(self) -> None:
+        """Have the message not delivered, although the block ends well."""
+        self._portal.call(self._wrapped.roll_back)
+
+    def leave_open(self) -> None:
+        """Decide nothing at the end of the block: the broker asks the checker later."""
+        self._portal.call(self._wrapped.leave_open)
+
+
 class Producer(Wrapper[aio.Producer]):
     """Sends messages for a producer group; made by `Client.producer`, used with `with`.
 
     A send is tried up to `1 + retries` times within its timeout, on another broker where there is one, else again after a
     short pause (0.1 s, 0.2 s, … 1 s). Raises RequestTimeout, ConnectionLost, ConnectError (the message may have been
     stored), ResponseError (a broker refused it), RouteNotFound, InvalidMessage (nothing was sent).
+
+    With a `linger` messages travel in batches, except those with a delay, a time or a `timeout` of their own, replies,
+    messages to retry topics or to light queues, and bodies that would be compressed or fill a batch alone.
     """
 
     @property
@@ -321,6 +351,14 @@ class Producer(Wrapper[aio.Producer]):
         if self._portal.closed:
             return
         self._portal.run(self._wrapped.close)
+
+    def drain(self, timeout: float | None = None) -> None:
+        """Take no more messages, wait for what is on its way, then leave the group.
+
+        Every send ends by its deadline; those that haven't ended `timeout` seconds from now fail with ClientClosed, and may
+        have been stored.
+        """
+        self._portal.run(self._wrapped.drain, timeout)
 
     def __enter__(self) -> "Producer":
         self._portal.run(self._wrapped.__aenter__)
@@ -446,7 +484,7 @@ class Producer(Wrapper[aio.Producer]):
         return self._portal.run(self._wrapped.recall, handle, timeout=timeout)
 
     def flush(self) -> None:
-        """Wait until nothing that was sent before is still on its way."""
+        """Send what waits for others, and wait until nothing is on its way any more."""
         self._portal.run(self._wrapped.flush)
 
 
@@ -461,11 +499,32 @@ class TransactionProducer(Producer):
         """
         self._portal.run(self._wrapped.start)
 
-    def close(self) -> None:
-        """Wait for what is on its way, then leave the group; checks under way are given up."""
-        if self._portal.closed:
-            return
-        self._portal.run(self._wrapped.close)
+    def drain(self, timeout: float | None = None) -> None:
+        """As of every producer; checks under way are given up."""
+        self._portal.run(self._wrapped.drain, timeout)
+
+    @contextlib.contextmanager
+    def transaction(
+        self,
+        message: Message,
+        *,
+        key: str | None = None,
+        queue: MessageQueue | None = None,
+        selector: Selector | None = None,
+        timeout: float | None = None,
+    ) -> Iterator[Transaction]:
+        """Store the message, and have it delivered if the block ends well. The sender's own work belongs into the block, its
+        own commit last.
+
+        An exception in the block, and a cancellation, rolls back. If the broker doesn't confirm the decision that isn't an
+        error (`Transaction.confirmed`): it asks the checker. Raises what `send` raises if the message can't be stored, and
+        ResponseError, before the block, when the broker stored it less durably than it should, or when it refuses the
+        commit. The message is sent once, see `send_in_transaction`.
+        """
+        with self._portal.context(
+            self._portal.call(self._wrapped.transaction, message, key=key, queue=queue, selector=selector, timeout=timeout)
+        ) as entered:
+            yield cast("Transaction", wrap(entered, self._portal))
 
     def send_in_transaction(
         self,
@@ -1140,12 +1199,30 @@ class Client(Wrapper[aio.Client]):
         *,
         timeout: float = 3.0,
         retries: int = 2,
+        timeout_per_attempt: float | None = None,
+        retry_codes: Collection[int] = (),
+        retry_another_broker_when_not_store_ok: bool = False,
         compression: Literal["zlib", "lz4", "zstd", "none"] = "zlib",
-        compress_from: int = producers.COMPRESS_FROM,
-        message_size_max: int = producers.MESSAGE_SIZE_MAX,
+        compress_from: int = COMPRESS_FROM,
+        message_size_max: int = MESSAGE_SIZE_MAX,
+        linger: float | None = None,
+        batch_bytes: int = BATCH_BYTES,
+        latency_fault_tolerance: bool = False,
+        durability: WantedDurability | None = None,
     ) -> Producer:
-        """A producer, for use with `with`. `timeout` is for a whole send with its `retries`; bodies of
-        `compress_from` bytes on are compressed if that makes them smaller.
+        """A producer, for use with `with`.
+
+        `timeout` is for a whole send with its `retries`, `timeout_per_attempt` for each of them but the last. Tried again is
+        also what a broker refuses with one of `retry_codes`, and, if wished so, what it stored with a status other than OK.
+        Bodies of `compress_from` bytes on are compressed if that makes them smaller.
+
+        With `linger` (seconds; 0 is the current turn of the event loop) messages wait for others to travel with, until
+        there are `batch_bytes` of them. With `latency_fault_tolerance` brokers that are slow or fail are left out for a
+        time.
+
+        With a `durability` each broker is asked for its configuration before the first send to it. Receipts state how
+        durably messages are stored then, and a send that is, or would be, stored less durably than that fails (ClientError:
+        nothing was sent; ResponseError: it is stored all the same).
         """
         return cast(
             "Producer",
@@ -1155,9 +1232,16 @@ class Client(Wrapper[aio.Client]):
                     group,
                     timeout=timeout,
                     retries=retries,
+                    timeout_per_attempt=timeout_per_attempt,
+                    retry_codes=retry_codes,
+                    retry_another_broker_when_not_store_ok=retry_another_broker_when_not_store_ok,
                     compression=compression,
                     compress_from=compress_from,
                     message_size_max=message_size_max,
+                    linger=linger,
+                    batch_bytes=batch_bytes,
+                    latency_fault_tolerance=latency_fault_tolerance,
+                    durability=durability,
                 ),
                 self._portal,
             ),
@@ -1171,8 +1255,8 @@ class Client(Wrapper[aio.Client]):
         timeout: float = 3.0,
         retries: int = 2,
         compression: Literal["zlib", "lz4", "zstd", "none"] = "zlib",
-        compress_from: int = producers.COMPRESS_FROM,
-        message_size_max: int = producers.MESSAGE_SIZE_MAX,
+        compress_from: int = COMPRESS_FROM,
+        message_size_max: int = MESSAGE_SIZE_MAX,
     ) -> TransactionProducer:
         """A producer that sends in transactions, otherwise as `producer`. Brokers that weren't told what came of one ask
         `checker`, also of transactions that other processes of the group have begun.
@@ -1347,6 +1431,7 @@ WRAPPERS.update(
         rockmq.client.pop_message.PopProcessing: PopProcessing,
         aio.ConsumedMessage: ConsumedMessage,
         aio.PopMessage: PopMessage,
+        aio.Transaction: Transaction,
         aio.Producer: Producer,
         aio.TransactionProducer: TransactionProducer,
         aio.Consumer: Consumer,

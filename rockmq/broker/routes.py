@@ -83,4 +83,5 @@ def routes(
         RequestCode.GET_TOPIC_STATS_INFO: admin.topic_stats,
         RequestCode.GET_CONSUME_STATS: admin.consume_stats,
         RequestCode.GET_BROKER_RUNTIME_INFO: admin.runtime_info,
+        RequestCode.GET_BROKER_CONFIG: admin.config,
     }

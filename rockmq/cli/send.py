@@ -74,7 +74,7 @@ async def _send(namesrv: str, template: Message, bodies: AsyncIterator[bytes], *
 
 def _say(receipt: SendReceipt) -> None:
     queue = receipt.queue
-    note = "" if receipt.status == 0 else f"  ({receipt.durability})"
+    note = "" if receipt.status == 0 else f"  ({receipt.status.meaning})"
     typer.echo(f"{receipt.msg_id}  queue {queue.queue_id} of {queue.broker_name}, offset {receipt.queue_offset}{note}")
 
 

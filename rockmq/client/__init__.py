@@ -32,6 +32,7 @@ from rockmq.client.client import Client
 from rockmq.client.consumer import Consumer
 from rockmq.client.consumer_options import ConsumerOptions
 from rockmq.client.delivery import ConsumedMessage, PartDone
+from rockmq.client.durability import Durability
 from rockmq.client.handlers import BatchHandler, Handler
 from rockmq.client.hooks import Hook
 from rockmq.client.lite_pull import LitePullConsumer
@@ -39,12 +40,12 @@ from rockmq.client.pop_consumer import PopConsumer, PopHandler
 from rockmq.client.pop_message import PopMessage
 from rockmq.client.producer import Producer
 from rockmq.client.pull import PullResult, PullStatus
-from rockmq.client.queues import Selector
+from rockmq.client.queues import Selector, select_by_hash, select_by_random
 from rockmq.client.retries import Retry, backoff
 from rockmq.client.sending import SendReceipt, SendStatus
 from rockmq.client.stats import ClientStats, Histogram, QueueStats, WorkStats
 from rockmq.client.subscription import BrokerFilter, Sql
-from rockmq.client.transactions import Decision, TransactionProducer, TransactionReceipt
+from rockmq.client.transactions import Decision, Transaction, TransactionProducer, TransactionReceipt
 from rockmq.client.worker import Worker
 from rockmq.protocol import allocate
 from rockmq.protocol.bodies.common import MessageQueue
@@ -65,6 +66,7 @@ __all__ = [
     "Consumer",
     "ConsumerOptions",
     "Decision",
+    "Durability",
     "Handler",
     "Histogram",
     "Hook",
@@ -94,10 +96,13 @@ __all__ = [
     "Sql",
     "StoredMessage",
     "TooManyInFlight",
+    "Transaction",
     "TransactionProducer",
     "TransactionReceipt",
     "WorkStats",
     "Worker",
     "allocate",
     "backoff",
+    "select_by_hash",
+    "select_by_random",
 ]

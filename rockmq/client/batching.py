@@ -1,7 +1,8 @@
 """Several messages in one request (MessageBatch.java; clients' spec, 2.5): how they are cut and how receipts come back."""
 
-from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+
+import msgspec
 
 from rockmq.client.sending import SendReceipt
 
@@ -9,7 +10,7 @@ PART_OVERHEAD = 22
 """Bytes a message costs in a batch besides its body and properties."""
 
 
-class Part(NamedTuple):
+class Part(msgspec.Struct, frozen=True):
     """A message in a batch; `properties` are in their wire text."""
 
     msg_id: str
@@ -36,12 +37,13 @@ def split(parts: Iterable[Part], size_max: int) -> Iterator[list[Part]]:
         yield run
 
 
-def spread(receipt: SendReceipt, parts: list[Part]) -> list[SendReceipt]:
+def spread(receipt: SendReceipt, parts: Sequence[Part]) -> list[SendReceipt]:
     """The receipt of a whole batch as one for each message: neighbouring offsets, offset ids in a comma list."""
     offset_ids = receipt.offset_id.split(",")
     if len(offset_ids) != len(parts):
         offset_ids = [receipt.offset_id] * len(parts)  # a broker that keeps a batch together names it once
+    queue, status, durability, first = receipt.queue, receipt.status, receipt.durability, receipt.queue_offset
     return [
-        SendReceipt(part.msg_id, offset_id, receipt.queue, receipt.queue_offset + index, receipt.status)
-        for index, (part, offset_id) in enumerate(zip(parts, offset_ids, strict=True))
+        SendReceipt(part.msg_id, offset_id, queue, offset, status, None, durability)
+        for offset, (part, offset_id) in enumerate(zip(parts, offset_ids, strict=True), first)
     ]

@@ -6,7 +6,7 @@ A send costs no task and no timer here: `start` gives a plain future, and who wa
 import asyncio
 
 from rockmq.protocol.codec import Command
-from rockmq.remoting.connection import Connection
+from rockmq.remoting.connection import Connection, Waiter
 
 FLUSH_BYTES = 256 * 1024
 """Bytes that are written at once instead of at the end of the turn."""
@@ -30,9 +30,14 @@ class Channel:
 
         Who stops waiting must `forget` the request.
         """
-        future = self.connection.expect(request)
-        self._add(request.encode())
+        future: asyncio.Future[Command] = self._loop.create_future()
+        self.send(request, future)
         return future
+
+    def send(self, request: Command, waiter: Waiter) -> None:
+        """As `start`, but the answer goes to the waiter."""
+        self.connection.expect_for(request, waiter)
+        self._add(request.encode())
 
     def forget(self, opaque: int) -> None:
         """Drop the answer of this request should it come."""

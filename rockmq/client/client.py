@@ -2,22 +2,23 @@
 
 import contextlib
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from types import TracebackType
 from typing import Literal, Unpack
 
 from rockmq.base.clock import Clock, SystemClock
 from rockmq.base.errors import ClientClosed, ClientError
-from rockmq.client import producer as producers
 from rockmq.client.admin import Admin
 from rockmq.client.consumer import Consumer
 from rockmq.client.consumer_options import ConsumerOptions
+from rockmq.client.durability import Wanted as WantedDurability
 from rockmq.client.hooks import Hook, Hooks
 from rockmq.client.in_flight import InFlight
 from rockmq.client.instance import Instance
 from rockmq.client.lite_pull import LitePullConsumer, QueuesChanged
 from rockmq.client.namesrv import parse
 from rockmq.client.offsets import FromWhere
+from rockmq.client.options import BATCH_BYTES, COMPRESS_FROM, MESSAGE_SIZE_MAX, RETRIED, ProducerOptions, Retries
 from rockmq.client.pop_consumer import PopConsumer
 from rockmq.client.producer import Producer
 from rockmq.client.reading import Reading
@@ -120,22 +121,50 @@ class Client(Reading):
         *,
         timeout: float = 3.0,
         retries: int = 2,
+        timeout_per_attempt: float | None = None,
+        retry_codes: Collection[int] = (),
+        retry_another_broker_when_not_store_ok: bool = False,
         compression: Literal["zlib", "lz4", "zstd", "none"] = "zlib",
-        compress_from: int = producers.COMPRESS_FROM,
-        message_size_max: int = producers.MESSAGE_SIZE_MAX,
+        compress_from: int = COMPRESS_FROM,
+        message_size_max: int = MESSAGE_SIZE_MAX,
+        linger: float | None = None,
+        batch_bytes: int = BATCH_BYTES,
+        latency_fault_tolerance: bool = False,
+        durability: WantedDurability | None = None,
     ) -> Producer:
-        """A producer, for use with `async with`. `timeout` is for a whole send with its `retries`; bodies of
-        `compress_from` bytes on are compressed if that makes them smaller."""
+        """A producer, for use with `async with`.
+
+        `timeout` is for a whole send with its `retries`, `timeout_per_attempt` for each of them but the last. Tried again is
+        also what a broker refuses with one of `retry_codes`, and, if wished so, what it stored with a status other than OK.
+        Bodies of `compress_from` bytes on are compressed if that makes them smaller.
+
+        With `linger` (seconds; 0 is the current turn of the event loop) messages wait for others to travel with, until
+        there are `batch_bytes` of them. With `latency_fault_tolerance` brokers that are slow or fail are left out for a
+        time.
+
+        With a `durability` each broker is asked for its configuration before the first send to it. Receipts state how
+        durably messages are stored then, and a send that is, or would be, stored less durably than that fails (ClientError:
+        nothing was sent; ResponseError: it is stored all the same).
+        """
         self._check(group)
-        made = Producer(
-            self._instance,
-            group,
+        retrying = Retries(
+            times=retries,
+            timeout_per_attempt=timeout_per_attempt,
+            codes=RETRIED.union(retry_codes),
+            another_broker_when_not_store_ok=retry_another_broker_when_not_store_ok,
+        )
+        options = ProducerOptions(
             timeout=timeout,
-            retries=retries,
+            retries=retrying,
             compression=_COMPRESSIONS[compression],
             compress_from=compress_from,
             message_size_max=message_size_max,
+            linger=linger,
+            batch_bytes=batch_bytes,
+            latency_fault_tolerance=latency_fault_tolerance,
+            durability=durability,
         )
+        made = Producer(self._instance, group, options)
         self._keep(made)
         return made
 
@@ -147,22 +176,20 @@ class Client(Reading):
         timeout: float = 3.0,
         retries: int = 2,
         compression: Literal["zlib", "lz4", "zstd", "none"] = "zlib",
-        compress_from: int = producers.COMPRESS_FROM,
-        message_size_max: int = producers.MESSAGE_SIZE_MAX,
+        compress_from: int = COMPRESS_FROM,
+        message_size_max: int = MESSAGE_SIZE_MAX,
     ) -> TransactionProducer:
         """A producer that sends in transactions, otherwise as `producer`. Brokers that weren't told what came of one ask
         `checker`, also of transactions that other processes of the group have begun."""
         self._check(group)
-        made = TransactionProducer(
-            self._instance,
-            group,
-            checker,
+        options = ProducerOptions(
             timeout=timeout,
-            retries=retries,
+            retries=Retries(times=retries),
             compression=_COMPRESSIONS[compression],
             compress_from=compress_from,
             message_size_max=message_size_max,
         )
+        made = TransactionProducer(self._instance, group, checker, options)
         self._keep(made)
         return made
 

@@ -19,10 +19,11 @@ class InFlight:
 
     def take_nowait(self, size: int) -> bool:
         """Take room for a message of so many bytes if there is some and nobody waits for it."""
-        if self._waiting or not self._fits(size):
+        taken = self.bytes + size
+        if self._waiting or self.messages >= self.messages_max or (taken > self.bytes_max and self.messages):
             return False
         self.messages += 1
-        self.bytes += size
+        self.bytes = taken
         return True
 
     async def take(self, size: int) -> None:
@@ -43,8 +44,9 @@ class InFlight:
                 self._serve()
             raise
 
-    def give_back(self, size: int) -> None:
-        self.messages -= 1
+    def give_back(self, size: int, messages: int = 1) -> None:
+        """So many messages, of so many bytes together, are answered."""
+        self.messages -= messages
         self.bytes -= size
         if self._waiting:
             self._serve()

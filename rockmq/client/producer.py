@@ -12,39 +12,30 @@ from rockmq.base.errors import (
     ClientClosed,
     ConnectError,
     InvalidMessage,
-    ProtocolError,
     RequestTimeout,
     RockMQError,
     TooManyInFlight,
 )
 from rockmq.client import batching, hooks, queues, timers
-from rockmq.client.batching import Part
+from rockmq.client.accumulator import Accumulator, Held, Kind
+from rockmq.client.batching import PART_OVERHEAD, Part
+from rockmq.client.composing import DELAYS, REPLY, Composer, Topic
 from rockmq.client.delivery import ConsumedMessage
+from rockmq.client.durability import Promises
+from rockmq.client.faults import Faults
 from rockmq.client.instance import Instance
-from rockmq.client.queues import Choice, RoundRobin, Selector
-from rockmq.client.sending import WIRE, Sender, Sending, SendReceipt
+from rockmq.client.options import ONCE, ProducerOptions
+from rockmq.client.queues import Choice, Selector
+from rockmq.client.sending import Sender, Sending, SendReceipt
 from rockmq.protocol import properties as names
 from rockmq.protocol import topics
 from rockmq.protocol.bodies.common import MessageQueue
-from rockmq.protocol.codes import RequestCode
-from rockmq.protocol.compression import Compression, compress
-from rockmq.protocol.flags import TransactionState
-from rockmq.protocol.header import encode
-from rockmq.protocol.headers.send import SendMessageV2
-from rockmq.protocol.message import Message, StoredMessage, encode_batch
+from rockmq.protocol.message import Message, StoredMessage
 
 log = logging.getLogger(__name__)
 
-MESSAGE_SIZE_MAX = 4 * 1024 * 1024
-COMPRESS_FROM = 4096
-COMPRESSION_LEVEL = 5
-TEMPLATE_QUEUES = 4
-REPLY = "reply"
-"""The message type of a reply, which brokers push to who asked."""
-DELAYS = (names.DELAY, *names.TIMER_WISHES)
-"""Properties that put a delivery off."""
-_SYS_FLAG, _BORN, _FLAG, _PROPERTIES = (WIRE[name] for name in ("sys_flag", "born_timestamp", "flag", "properties"))
-_RECONSUME_TIMES, _MAX_RECONSUME_TIMES, _BATCH = WIRE["reconsume_times"], WIRE["max_reconsume_times"], WIRE["batch"]
+NOT_IN_BATCHES = frozenset({*DELAYS, names.PGROUP, names.MSG_TYPE, names.INNER_MULTI_DISPATCH})
+"""Properties of messages that don't wait for others."""
 
 
 class Producer:
@@ -53,49 +44,62 @@ class Producer:
     A send is tried up to `1 + retries` times within its timeout, on another broker where there is one, else again after a
     short pause (0.1 s, 0.2 s, … 1 s). Raises RequestTimeout, ConnectionLost, ConnectError (the message may have been
     stored), ResponseError (a broker refused it), RouteNotFound, InvalidMessage (nothing was sent).
+
+    With a `linger` messages travel in batches, except those with a delay, a time or a `timeout` of their own, replies,
+    messages to retry topics or to light queues, and bodies that would be compressed or fill a batch alone.
     """
 
-    def __init__(
-        self,
-        instance: Instance,
-        group: str,
-        *,
-        timeout: float,
-        retries: int,
-        compression: Compression | None,
-        compress_from: int,
-        message_size_max: int,
-    ) -> None:
+    def __init__(self, instance: Instance, group: str, options: ProducerOptions) -> None:
         self.group = group
         self._instance = instance
-        self._timeout = timeout
-        self._retries = retries
-        self._compression = compression
-        self._compress_from = compress_from
-        self._message_size_max = message_size_max
+        self._options = options
+        self._faults = Faults(instance) if options.latency_fault_tolerance else None
         self._sender: Sender | None = None
+        self._accumulator: Accumulator | None = None
         self._closed = False
-        self._topics: dict[str, tuple[dict[str, str], RoundRobin]] = {}
+        self._composer = Composer(instance, group, options, self._faults)
 
     async def start(self) -> None:
         """Make ready to send; `async with` does it."""
         self._instance.check_open()
         if self._closed:
             raise ClientClosed("this producer is closed")
-        if self._sender is None:
-            self._sender = Sender(self._instance)
-            self._instance.add_producer(self.group)
+        if self._sender is not None:
+            return
+        options = self._options
+        promises = Promises(self._instance, options.durability) if options.durability is not None else None
+        self._sender = Sender(self._instance, self._faults, promises)
+        if options.linger is not None:
+            self._accumulator = Accumulator(options, self._make_batch, self._instance.in_flight.give_back)
+        if self._faults is not None:
+            self._faults.start()
+        self._instance.add_producer(self.group)
 
     async def close(self) -> None:
         """Wait for what is on its way, then leave the group."""
+        await self.drain()
+
+    async def drain(self, timeout: float | None = None) -> None:
+        """Take no more messages, wait for what is on its way, then leave the group.
+
+        Every send ends by its deadline; those that haven't ended `timeout` seconds from now fail with ClientClosed, and may
+        have been stored.
+        """
         if self._sender is None or self._closed:
             self._closed = True
             return
         self._closed = True
         try:
-            await self._sender.idle()
+            async with asyncio.timeout(timeout):
+                await self.flush()
+        except TimeoutError:
+            log.warning("%d sends of group %s hadn't ended after %s s", self._sender.active, self.group, timeout)
         finally:
+            if self._accumulator is not None:
+                self._accumulator.flush()
             self._sender.close()
+        if self._faults is not None:
+            await self._faults.close()
         await self._instance.remove(producer=self.group)
 
     async def __aenter__(self) -> "Producer":
@@ -133,9 +137,9 @@ class Producer:
         the end of the broker's step of time (`timerPrecisionMs`), never earlier; a time that is past means now. Up to then
         the receipt's `recall_handle` takes it back.
         """
-        message = timers.timed(message, delay, deliver_at)
-        sending = self._prepare(message, self._choice(message, key, queue, selector), key, timeout)
-        return await self._finish(sending)
+        if delay is not None or deliver_at is not None:
+            message = timers.timed(message, delay, deliver_at)
+        return await self._finish(self._prepared(message, key, queue, selector, timeout))
 
     def send_nowait(
         self,
@@ -149,11 +153,13 @@ class Producer:
         timeout: float | None = None,
     ) -> "asyncio.Future[SendReceipt]":
         """As `send`, but returns the future of the receipt. Raises TooManyInFlight when there is no room."""
-        message = timers.timed(message, delay, deliver_at)
-        sending = self._prepare(message, self._choice(message, key, queue, selector), key, timeout)
+        if delay is not None or deliver_at is not None:
+            message = timers.timed(message, delay, deliver_at)
+        sending = self._prepared(message, key, queue, selector, timeout)
         if not self._instance.in_flight.take_nowait(sending.size):
+            self._make_room()
             raise TooManyInFlight(f"no room to send: {self._instance.in_flight} are in flight")
-        sending.sender.start(sending)
+        sending.start()
         return sending.result
 
     async def send_batch(
@@ -173,12 +179,14 @@ class Producer:
         """
         if not messages:
             return []
+        sender = self._sender_now()
         first = messages[0]
         choose = self._choice(first, key, queue, selector)
-        parts = [self._part(message, first, key) for message in messages]
+        kind = Kind(first.topic, None, first.properties.get(names.WAIT), None)
+        parts = [self._composer.part_of(kind, message, key) for message in messages]
         receipts: list[SendReceipt] = []
-        for run in batching.split(parts, self._message_size_max):
-            sending = self._prepare_batch(first, run, choose, timeout)
+        for run in batching.split(parts, self._options.message_size_max):
+            sending = self._composer.batch(sender, kind, run, choose, self._deadline(timeout), self._options.retries)
             try:
                 receipts += batching.spread(await self._finish(sending), run)
             except RockMQError as error:
@@ -197,9 +205,10 @@ class Producer:
     ) -> None:
         """Send without asking whether it arrived: one attempt, no receipt."""
         instance = self._instance
-        sending = self._prepare(message, self._choice(message, key, queue, selector), key, None)
+        choose = self._choice(message, key, queue, selector)
+        sending = self._composer.sending(self._sender_now(), message, choose, key, self._deadline(None), ONCE)
         try:
-            async with asyncio.timeout(self._timeout):
+            async with asyncio.timeout(self._options.timeout):
                 route = await instance.routes.get_for_sending(message.topic)
                 if not route.targets:
                     raise ConnectError(f"no broker of topic {message.topic!r} takes messages")
@@ -225,16 +234,21 @@ class Producer:
 
         Raises RequestTimeout when none comes in time, and what `send` raises.
         """
-        seconds = self._timeout if timeout is None else timeout
-        with self._instance.requests.expect() as (correlation_id, reply):
+        seconds = self._options.timeout if timeout is None else timeout
+        instance = self._instance
+        with instance.requests.expect() as (correlation_id, reply):
             asking = {
                 names.CORRELATION_ID: correlation_id,
-                names.REPLY_TO_CLIENT: self._instance.client_id,
+                names.REPLY_TO_CLIENT: instance.client_id,
                 names.TTL: str(round(seconds * 1000)),
             }
             asked = replace(message, properties=message.properties | asking)
             try:
                 async with asyncio.timeout(seconds):
+                    if instance.routes.for_sending(message.topic) is None:
+                        # Each of its brokers may be the one that brings the reply, and must know this client.
+                        await instance.routes.get_for_sending(message.topic)
+                        await instance.heartbeat()
                     await self.send(asked, key=key, queue=queue, selector=selector, timeout=seconds)
                     return await reply
             except TimeoutError:
@@ -259,31 +273,39 @@ class Producer:
         `recallMessageEnable=false` (the default).
         """
         self._sender_now()
-        seconds = self._timeout if timeout is None else timeout
+        seconds = self._options.timeout if timeout is None else timeout
         with hooks.recalling(self._instance.hooks, self.group, handle):
             return await timers.recall(self._instance, self.group, handle, seconds)
 
     async def flush(self) -> None:
-        """Wait until nothing that was sent before is still on its way."""
-        if self._sender is not None:
+        """Send what waits for others, and wait until nothing is on its way any more."""
+        if self._sender is None:
+            return
+        while True:
+            if self._accumulator is not None:
+                self._accumulator.flush()
             await self._sender.idle()
+            # What has waited for room may wait for others now.
+            if self._accumulator is None or self._accumulator.empty:
+                return
 
-    async def _finish(self, sending: Sending) -> SendReceipt:
-        in_flight = self._instance.in_flight
-        if not in_flight.take_nowait(sending.size):
-            try:
-                async with asyncio.timeout_at(sending.deadline):
-                    await in_flight.take(sending.size)
-            except TimeoutError:
-                raise TooManyInFlight(f"no room to send came in time: {in_flight} are in flight") from None
-        sending.sender.start(sending)
+    def _make_room(self) -> None:
+        """What waits for others waits no longer, as it takes room."""
+        if self._accumulator is not None:
+            self._accumulator.flush()
+
+    async def _finish(self, sending: Sending | Held) -> SendReceipt:
+        if not self._instance.in_flight.take_nowait(sending.size):
+            self._make_room()
+            await self._sender_now().room_for(sending.size, sending.deadline)
+        sending.start()
         return await sending.result
 
     # Preparing
 
     def _choice(self, message: Message, key: str | None, queue: MessageQueue | None, selector: Selector | None) -> Choice:
         if key is None and queue is None and selector is None:
-            return self._topic(message.topic)[1]
+            return self._composer.topic(message.topic).turns
         if (key is not None) + (queue is not None) + (selector is not None) > 1:
             raise InvalidMessage("give one of key, queue and selector, not several")
         if key is not None:
@@ -295,33 +317,6 @@ class Producer:
         assert selector is not None
         return queues.selected(selector, message)
 
-    def _topic(self, topic: str) -> tuple[dict[str, str], RoundRobin]:
-        """What all sends to a topic have in common: header fields, and whose turn it is."""
-        found = self._topics.get(topic)
-        if found is None:
-            fault = topics.topic_fault(topic)
-            if fault is None and topic in topics.SEND_FORBIDDEN:
-                fault = f"{topic} is the broker's own topic"
-            if fault is not None:
-                raise InvalidMessage(fault)
-            header = SendMessageV2(
-                producer_group=self.group,
-                topic=topic,
-                default_topic=topics.TEMPLATE,
-                default_topic_queue_nums=TEMPLATE_QUEUES,
-                queue_id=0,
-                sys_flag=0,
-                born_timestamp=0,
-                flag=0,
-                properties="",
-                reconsume_times=0,
-                unit_mode=False,
-                batch=False,
-                bname="",
-            )
-            found = self._topics[topic] = (encode(header), RoundRobin())
-        return found
-
     def _sender_now(self) -> Sender:
         if self._closed:
             raise ClientClosed("this producer is closed")
@@ -329,92 +324,59 @@ class Producer:
             raise ClientClosed("this producer was not started: use `async with`")
         return self._sender
 
-    def _prepare(
-        self, message: Message, choose: Choice, key: str | None, timeout: float | None, *, in_transaction: bool = False
-    ) -> Sending:
+    def _deadline(self, timeout: float | None) -> float:
+        return self._sender_now().loop.time() + (self._options.timeout if timeout is None else timeout)
+
+    def _prepared(
+        self, message: Message, key: str | None, queue: MessageQueue | None, selector: Selector | None, timeout: float | None
+    ) -> Sending | Held:
         sender = self._sender_now()
-        body = self._check_body(message.body)
-        fields = self._topic(message.topic)[0].copy()
-        carried, msg_id = self._properties(message, key)
-        if topics.is_retry(message.topic):
-            # The broker wants these in the header, not among the properties.
-            if (times := carried.pop(names.RECONSUME_TIME, None)) is not None:
-                fields[_RECONSUME_TIMES] = times
-            if (most := carried.pop(names.MAX_RECONSUME_TIMES, None)) is not None:
-                fields[_MAX_RECONSUME_TIMES] = most
-        if len(body) >= self._compress_from and self._compression is not None:
-            smaller = compress(self._compression, body, COMPRESSION_LEVEL)
-            if len(smaller) < len(body):
-                body = smaller
-                fields[_SYS_FLAG] = str(int(self._compression.flags))
-        if in_transaction:
-            carried |= {names.TRAN_MSG: "true", names.PGROUP: self.group}
-            fields[_SYS_FLAG] = str(int(fields[_SYS_FLAG]) | TransactionState.PREPARED)
-        fields[_BORN] = str(self._instance.clock.now_ms())
-        if message.flag:
-            fields[_FLAG] = str(message.flag)
-        fields[_PROPERTIES] = _text(carried).decode()
-        code = RequestCode.SEND_REPLY_MESSAGE_V2 if carried.get(names.MSG_TYPE) == REPLY else RequestCode.SEND_MESSAGE_V2
-        return Sending(
-            sender, code, message.topic, fields, body, msg_id, choose,
-            self._timeout if timeout is None else timeout, 0 if in_transaction else self._retries,
-        )  # fmt: skip
+        topic = self._composer.topic(message.topic)
+        choose: Choice = topic.turns
+        if key is not None or queue is not None or selector is not None:
+            choose = self._choice(message, key, queue, selector)
+        if self._accumulator is not None and timeout is None:
+            held = self._held(self._accumulator, topic, message, choose, key)
+            if held is not None:
+                return held
+        return self._composer.sending(sender, message, choose, key, self._deadline(timeout), self._options.retries)
 
-    def _part(self, message: Message, first: Message, key: str | None) -> Part:
-        """A message as a part of the batch that `first` begins."""
-        if message.topic != first.topic:
-            raise InvalidMessage(f"a batch goes to one topic, not to {first.topic!r} and {message.topic!r}")
-        if topics.is_retry(message.topic):
-            raise InvalidMessage("a batch can't go to a retry topic")
-        carried, msg_id = self._properties(message, key)
-        for name in DELAYS:
-            if name in carried:
-                raise InvalidMessage(f"a message in a batch can't have the property {name}")
-        if self._instance.hooks is not None:
-            self._instance.hooks.batching(message.topic, carried)
-        if carried.get(names.WAIT) != first.properties.get(names.WAIT):
-            raise InvalidMessage(f"messages of a batch must agree on the property {names.WAIT}")
-        return Part(msg_id, message.flag, self._check_body(message.body), _text(carried))
+    def _held(
+        self, accumulator: Accumulator, topic: Topic, message: Message, choose: Choice, key: str | None
+    ) -> Held | None:
+        """The message as one that waits for others, None if it goes by itself; what is wrong with it is found out then."""
+        body, carried = message.body, message.properties
+        if (
+            topic.is_retry
+            or message.delay_level
+            or type(body) is not bytes
+            or not 0 < len(body) < accumulator.body_max
+            or (carried and not NOT_IN_BATCHES.isdisjoint(carried))
+        ):
+            return None
+        kind = topic.kind
+        if carried or message.tag:
+            kind = Kind(message.topic, None, carried.get(names.WAIT), message.tag or carried.get(names.TAGS))
+        if choose is not topic.turns:
+            route = self._instance.routes.for_sending(message.topic)
+            if route is None or not route.targets:
+                return None
+            try:
+                kind = kind._replace(queue=choose(route.targets, None).queue)
+            except Exception:  # the user's selector, or a queue that isn't there  # noqa: BLE001
+                return None
+        text, msg_id = self._composer.text_in_batch(message, key)
+        properties = text.encode()
+        size = PART_OVERHEAD + len(body) + len(properties)
+        if size > accumulator.batch_bytes:
+            return None
+        loop = accumulator.loop
+        deadline = loop.time() + self._options.timeout
+        return Held(msg_id, message.flag, body, properties, accumulator, kind, choose, deadline, size, loop.create_future())
 
-    def _prepare_batch(self, first: Message, run: list[Part], choose: Choice, timeout: float | None) -> Sending:
-        sender = self._sender_now()
-        fields = self._topic(first.topic)[0].copy()
-        fields[_BATCH] = "true"
-        fields[_BORN] = str(self._instance.clock.now_ms())
-        if names.WAIT in first.properties:
-            fields[_PROPERTIES] = _text({names.WAIT: first.properties[names.WAIT]}).decode()
-        body = encode_batch((part.flag, part.body, part.properties) for part in run)
-        return Sending(
-            sender, RequestCode.SEND_BATCH_MESSAGE, first.topic, fields, body, ",".join(part.msg_id for part in run),
-            choose, self._timeout if timeout is None else timeout, self._retries,
-        )  # fmt: skip
-
-    def _properties(self, message: Message, key: str | None) -> tuple[dict[str, str], str]:
-        """What travels with the message, and its unique id, which is among it."""
-        if not 0 <= message.delay_level < 2**31:
-            raise InvalidMessage(f"delay_level is {message.delay_level}: expected 0, for no delay, or more")
-        carried = message.all_properties()
-        if key is not None:
-            carried[names.SHARDING_KEY] = key
-        msg_id = carried.get(names.UNIQ_KEY)
-        if msg_id is None:
-            msg_id = carried[names.UNIQ_KEY] = self._instance.unique_ids.make()
-        if carried.get(names.TRAN_MSG) == "true":
-            raise InvalidMessage("TRAN_MSG is for transactions, which TransactionProducer.send_in_transaction sends")
-        return carried, msg_id
-
-    def _check_body(self, body: bytes) -> bytes:
-        if not isinstance(body, bytes):
-            raise InvalidMessage(f"the body must be bytes, not {type(body).__name__}")
-        if not body:
-            raise InvalidMessage("the body is empty")
-        if len(body) > self._message_size_max:
-            raise InvalidMessage(f"the body has {len(body)} bytes, the bound is {self._message_size_max}")
-        return body
-
-
-def _text(carried: dict[str, str]) -> bytes:
-    try:
-        return names.encode(carried)
-    except ProtocolError as error:
-        raise InvalidMessage(str(error)) from None
+    def _make_batch(self, kind: Kind, parts: Sequence[Part], choose: Choice, deadline: float) -> Sending:
+        """What the accumulator sends."""
+        assert self._sender is not None
+        if kind.queue is not None:
+            choose = queues.fixed(kind.queue)
+        return self._composer.batch(self._sender, kind, parts, choose, deadline, self._options.retries)

@@ -4,6 +4,7 @@ import random
 from collections.abc import Callable, Sequence
 
 from rockmq.base.errors import ClientError
+from rockmq.client.faults import Faults
 from rockmq.client.routes import Target
 from rockmq.protocol.bodies.common import MessageQueue
 from rockmq.protocol.message import Message
@@ -17,12 +18,28 @@ Choice = Callable[[Sequence[Target], str | None], Target]
 
 
 class RoundRobin:
-    """One queue after another from a random start; on a retry, queues of the broker that failed are skipped."""
+    """One queue after another from a random start; on a retry, queues of the broker that failed are skipped.
 
-    def __init__(self) -> None:
+    With `faults`, queues of brokers that aren't available are skipped as well while there are others, then those of brokers
+    that aren't reachable, and a retry begins anywhere again.
+    """
+
+    def __init__(self, faults: Faults | None = None) -> None:
+        self._faults = faults
         self._next = random.randrange(1 << 31)
 
     def __call__(self, targets: Sequence[Target], avoid: str | None) -> Target:
+        faults = self._faults
+        if faults is not None:
+            if avoid is not None:
+                self._next = random.randrange(1 << 31)
+            for fits in (faults.is_available, faults.is_reachable):
+                for _ in targets:
+                    chosen = self._turn(targets)
+                    name = chosen.queue.broker_name
+                    if name != avoid and fits(name):
+                        return chosen
+            return self._turn(targets)
         for _ in targets:
             chosen = self._turn(targets)
             if chosen.queue.broker_name != avoid:
@@ -36,8 +53,37 @@ class RoundRobin:
 
 def hashed(key: str) -> Choice:
     """The queue by Java's hash of the key, so that Java producers of the same topic choose alike."""
-    number = abs(tag_code(key))
-    return lambda targets, _: targets[number % len(targets)]
+    number = java_hash(key)
+    return lambda targets, _: targets[abs(number) % len(targets)]
+
+
+def select_by_hash(argument: str | int) -> Selector:
+    """Picks the queue that Java's SelectMessageQueueByHash picks for the same argument, an order's number for example.
+
+    An integer counts as Java's Integer if it has 32 bits, else as Long; `True` and `False` as Boolean. Raises ClientError
+    for what no Long holds.
+    """
+    number = abs(java_hash(argument))
+    return lambda queues, _: queues[number % len(queues)]
+
+
+def select_by_random(queues: Sequence[MessageQueue], _: Message) -> MessageQueue:
+    """Picks any queue (SelectMessageQueueByRandom.java)."""
+    return random.choice(queues)
+
+
+def java_hash(value: str | int) -> int:
+    """Java's `hashCode` of a String, Integer, Long or Boolean: 32 bits, signed."""
+    if isinstance(value, str):
+        return tag_code(value)
+    if isinstance(value, bool):
+        return 1231 if value else 1237
+    if -(1 << 31) <= value < 1 << 31:
+        return value
+    if not -(1 << 63) <= value < 1 << 63:
+        raise ClientError(f"{value} has no hash in Java: it has more than 64 bits")
+    folded = (value ^ value >> 32) & 0xFFFF_FFFF
+    return folded - (1 << 32) if folded >= 1 << 31 else folded
 
 
 def fixed(queue: MessageQueue) -> Choice:

@@ -5,7 +5,8 @@ import logging
 from rockmq.base.errors import ClientError, RockMQError
 from rockmq.client.delivery import ConsumedMessage
 from rockmq.client.instance import Instance
-from rockmq.client.producer import MESSAGE_SIZE_MAX, Producer
+from rockmq.client.options import ProducerOptions
+from rockmq.client.producer import Producer
 from rockmq.protocol import properties as names
 from rockmq.protocol import topics as topic_names
 from rockmq.protocol.codes import RequestCode
@@ -74,10 +75,8 @@ class SendBack:
         """
         stored = message.stored
         if self._producer is None:
-            self._producer = Producer(
-                self._instance, PRODUCER_GROUP, timeout=TIMEOUT, retries=2, compression=None, compress_from=0,
-                message_size_max=MESSAGE_SIZE_MAX,
-            )  # fmt: skip
+            options = ProducerOptions(timeout=TIMEOUT, compression=None)
+            self._producer = Producer(self._instance, PRODUCER_GROUP, options)
             await self._producer.start()
         carried = {key: value for key, value in stored.properties.items() if key not in _OF_THIS_DELIVERY}
         carried[names.RETRY_TOPIC] = stored.topic

@@ -5,7 +5,8 @@
                 └──────── another broker, or after a pause the same <── failed ──> error
 
 One deadline covers all attempts. An attempt may be repeated after a remoting error, or a refusal with a code that another
-broker, or the same one a moment later, may not give. All of it runs in callbacks: no task and no timer per message.
+broker, or the same one a moment later, may not give. All of it runs in callbacks: no task, no timer and no future of its
+own per message; the connection hands the answer to the sending itself.
 A caller that goes away forgets its own send only; the room it took is given back when the answer comes or the time is over.
 """
 
@@ -23,11 +24,16 @@ from rockmq.base.errors import (
     RequestTimeout,
     ResponseError,
     RockMQError,
+    TooManyInFlight,
 )
 from rockmq.client.channel import Channel
+from rockmq.client.durability import Durability, Promises, suffices
+from rockmq.client.faults import Faults
 from rockmq.client.instance import Instance
+from rockmq.client.options import Retries
 from rockmq.client.queues import Choice, RoundRobin
 from rockmq.client.routes import Target, TopicRoute
+from rockmq.protocol import properties as names
 from rockmq.protocol.bodies.common import MessageQueue
 from rockmq.protocol.codec import Command
 from rockmq.protocol.codes import ResponseCode
@@ -36,18 +42,6 @@ from rockmq.protocol.headers.send import SendMessageV2, SendResponse
 
 log = logging.getLogger(__name__)
 
-RETRIED = frozenset(
-    {
-        ResponseCode.TOPIC_NOT_EXIST,
-        ResponseCode.SERVICE_NOT_AVAILABLE,
-        ResponseCode.SYSTEM_ERROR,
-        ResponseCode.SYSTEM_BUSY,
-        ResponseCode.NO_PERMISSION,
-        ResponseCode.NO_BUYER_ID,
-        ResponseCode.NOT_IN_CURRENT_UNIT,
-        ResponseCode.GO_AWAY,
-    }
-)
 ROUTE_IS_STALE = frozenset({ResponseCode.TOPIC_NOT_EXIST, ResponseCode.NO_PERMISSION})
 PAUSE_SECONDS = 0.1
 PAUSE_SECONDS_MAX = 1.0
@@ -56,6 +50,7 @@ WIRE = dict(keys(SendMessageV2))
 
 _QUEUE_ID = WIRE["queue_id"]
 _BROKER_NAME = WIRE["bname"]
+_PROPERTIES = WIRE["properties"]
 
 
 class SendStatus(IntEnum):
@@ -66,21 +61,28 @@ class SendStatus(IntEnum):
     SLAVE_NOT_AVAILABLE = 11
     FLUSH_SLAVE_TIMEOUT = 12
 
+    @property
+    def meaning(self) -> str:
+        return _MEANINGS[self]
 
-_DURABILITY = {
+
+_MEANINGS = {
     SendStatus.OK: "stored as durably as the broker is configured to",
-    SendStatus.FLUSH_DISK_TIMEOUT: "in the broker's memory: the disk didn't confirm in time",
-    SendStatus.SLAVE_NOT_AVAILABLE: "on the master only: no replica was there",
-    SendStatus.FLUSH_SLAVE_TIMEOUT: "on the master only: no replica confirmed in time",
+    SendStatus.FLUSH_DISK_TIMEOUT: "the disk didn't confirm in time",
+    SendStatus.SLAVE_NOT_AVAILABLE: "no replica was there",
+    SendStatus.FLUSH_SLAVE_TIMEOUT: "no replica confirmed in time",
 }
 _STATUSES = {int(status): status for status in SendStatus}
+_NO_WAIT = f"{names.WAIT}{names.NAME_END}false{names.PAIR_END}"
+"""In the properties of a message whose sender doesn't wait for disk or replicas."""
 
 
-class SendReceipt(msgspec.Struct, frozen=True):
+class SendReceipt(msgspec.Struct, frozen=True, gc=False):
     """What the broker said about a message it stored.
 
     `msg_id` is the id the client gave it, `offset_id` the one that tells where the broker put it. `recall_handle` is what
-    `Producer.recall` takes the message back by; only one that waits for its time has it.
+    `Producer.recall` takes the message back by; only one that waits for its time has it. `durability` is where the message
+    is at least; "unknown" unless the producer was made with a durability, as only the broker's configuration tells.
     """
 
     msg_id: str
@@ -89,19 +91,26 @@ class SendReceipt(msgspec.Struct, frozen=True):
     queue_offset: int
     status: SendStatus = SendStatus.OK
     recall_handle: str | None = None
+    durability: Durability = "unknown"
 
-    @property
-    def durability(self) -> str:
-        """What the status says about the message surviving a failure."""
-        return _DURABILITY[self.status]
+
+def reached(promise: Durability, status: SendStatus, *, waited: bool) -> Durability:
+    """Where a message is at least, of which a broker with that promise told that status. A replica's failure hides whether
+    the disk has confirmed."""
+    if status is SendStatus.OK and (waited or promise == "unknown"):
+        return promise
+    if status is SendStatus.FLUSH_DISK_TIMEOUT and promise == "replicated+disk":
+        return "replicated"
+    return "memory"
 
 
 class Sending:
-    """One message, or one batch, on its way. `size` is what it counts against the bound on bytes in flight."""
+    """One message, or one batch, on its way. `size` is what it counts against the bound on bytes in flight, `count` what it
+    counts against that on messages."""
 
     __slots__ = (
-        "answer", "attempts_left", "avoid", "body", "channel", "choose", "code", "deadline", "failures", "fields",
-        "msg_id", "opaque", "pending", "result", "sender", "size", "started", "target", "topic",
+        "answer", "attempts_left", "avoid", "begun", "body", "channel", "choose", "code", "count", "deadline", "failures",
+        "fields", "msg_id", "opaque", "result", "retries", "sender", "size", "started", "stored", "target", "topic", "until",
     )  # fmt: skip
 
     def __init__(
@@ -113,8 +122,8 @@ class Sending:
         body: bytes,
         msg_id: str,
         choose: Choice,
-        timeout: float,
-        retries: int,
+        deadline: float,
+        retries: Retries,
     ) -> None:
         self.sender = sender
         self.code = code
@@ -123,18 +132,29 @@ class Sending:
         self.body = body
         self.msg_id = msg_id
         self.choose = choose
-        self.deadline = sender.loop.time() + timeout
-        self.attempts_left = 1 + retries
-        self.size = len(body) + len(fields[WIRE["properties"]])
+        self.deadline = deadline
+        self.until = deadline
+        """When the attempt under way ends."""
+        self.retries = retries
+        self.attempts_left = 1 + retries.times
+        self.size = len(body) + len(fields[_PROPERTIES])
+        self.count = 1
         self.result: asyncio.Future[SendReceipt] = sender.loop.create_future()
         self.failures: list[str] = []
         self.avoid: str | None = None
+        self.stored: SendReceipt | None = None
+        """What an attempt came to that is repeated although the message is stored."""
         self.started = 0.0
         self.target: Target
         self.answer: dict[str, str] = {}
         self.channel: Channel | None = None
-        self.pending: asyncio.Future[Command] | None = None
+        """Where an answer is waited for."""
         self.opaque = 0
+        self.begun = 0.0
+
+    def start(self) -> None:
+        """Begin; room in flight was taken before."""
+        self.sender.start(self)
 
     @property
     def broker(self) -> str:
@@ -192,33 +212,51 @@ class Sending:
         return Command(self.code, 0, fields=fields, body=self.body, serializer=self.sender.instance.serializer)
 
     def _write(self, channel: Channel) -> None:
+        promises = self.sender.promises
+        if promises is not None:
+            if not promises.is_known(channel):
+                promises.ask(self.target.address, channel).add_done_callback(lambda _: self._promised(channel))
+                return
+            if (shortfall := promises.shortfall(self.target.address, channel)) is not None:
+                self._failed(shortfall, None)
+                return
         request = self.request(self.target)
         try:
-            pending = channel.start(request)
+            channel.send(request, self)
         except ConnectionLost as error:
             self._failed(error, self.target)
             return
-        self.pending = pending
         self.channel = channel
         self.opaque = request.opaque
-        pending.add_done_callback(self._answered)
+        sender = self.sender
+        if sender.faults is not None:
+            self.begun = sender.loop.time()
+        if self.retries.timeout_per_attempt is not None and self.attempts_left > 0:
+            self.until = min(self.deadline, sender.loop.time() + self.retries.timeout_per_attempt)
+            sender.watch(self)
 
-    def _answered(self, pending: "asyncio.Future[Command]") -> None:
-        if self.pending is not pending:
-            return  # given up meanwhile
-        self.pending = None
-        if self.result.done():
-            self.sender.ended(self)
-            return
-        error = pending.exception()
-        if error is not None:
+    def _promised(self, channel: Channel) -> None:
+        if not self._is_over():
+            self._write(channel)
+
+    # What the connection tells: a sending is to it what the future of an answer would be.
+
+    def done(self) -> bool:
+        return self.channel is None
+
+    def set_exception(self, error: BaseException) -> None:
+        self.channel = None
+        if not self._is_over():
             self._failed(error, self.target)
+
+    def set_result(self, answer: Command) -> None:
+        channel, self.channel = self.channel, None
+        if self._is_over():
             return
-        answer = pending.result()
         self.answer = answer.fields
         status = _STATUSES.get(answer.code)
         if status is None:
-            retriable = answer.code in RETRIED
+            retriable = answer.code in self.retries.codes
             self._failed(ResponseError(answer.code, answer.remark, self.target.address, retriable=retriable), self.target)
             return
         try:
@@ -230,15 +268,43 @@ class Sending:
         if header.queue_id != queue.queue_id:
             queue = MessageQueue(queue.topic, queue.broker_name, header.queue_id)
         receipt = SendReceipt(self.msg_id, header.msg_id, queue, header.queue_offset, status, header.recall_handle)
-        self.result.set_result(receipt)
+        sender = self.sender
+        if sender.promises is not None:
+            durability = reached(sender.promises.of(channel), status, waited=_NO_WAIT not in self.fields[_PROPERTIES])
+            receipt = msgspec.structs.replace(receipt, durability=durability)
+        if sender.faults is not None:
+            sender.faults.answered(self.target, sender.loop.time() - self.begun)
+        if status is not SendStatus.OK and self._is_to_be_stored_again():
+            self.stored = receipt
+            self.until = self.deadline
+            self.avoid = queue.broker_name
+            self.attempt()
+            return
+        self._stored(receipt)
+
+    def _stored(self, receipt: SendReceipt) -> None:
+        """The end, if the message isn't stored less durably than it is to be."""
+        promises = self.sender.promises
+        if promises is None or suffices(receipt.durability, promises.wanted):
+            self.result.set_result(receipt)
+        else:
+            remark = f"the message is stored, but its durability is {receipt.durability!r}: {receipt.status.meaning}"
+            self.result.set_exception(ResponseError(receipt.status, remark, self.target.address, retriable=True))
         self.sender.count(self, succeeded=True)
         self.sender.ended(self)
 
+    def _is_to_be_stored_again(self) -> bool:
+        return (
+            self.retries.another_broker_when_not_store_ok
+            and self.attempts_left > 0
+            and not self.sender.closed
+            and self._has_other_broker()
+        )
+
     def _failed(self, error: BaseException, at: Target | None) -> None:
         """An attempt failed: try again if that can help and attempts and time are left."""
-        if isinstance(error, RockMQError) and not isinstance(error, ResponseError):
-            # Many sends wait for one route or connection; each raises an error of its own.
-            error = type(error)(*error.args)
+        error = of_its_own(error)
+        self.until = self.deadline
         instance = self.sender.instance
         self.failures.append(str(error))
         again = isinstance(error, RemotingError) or (isinstance(error, ResponseError) and error.retriable)
@@ -246,6 +312,8 @@ class Sending:
             code = error.code if isinstance(error, ResponseError) else None
             if code is None or code in ROUTE_IS_STALE:
                 instance.routes.refresh_soon(self.topic)
+            if self.sender.faults is not None:
+                self.sender.faults.failed(at)
             if code == ResponseCode.GO_AWAY:
                 instance.remoting.disconnect(at.address)
         if not again or self.attempts_left <= 0 or self.sender.closed:
@@ -276,31 +344,54 @@ class Sending:
             return True
         return False
 
-    def expire(self) -> None:
-        """The deadline has passed."""
-        where = f" from {self.target.address}" if self.pending is not None else ""
-        self.fail(RequestTimeout(f"no answer{where} to a send to {self.topic!r} in time; it may have been stored"))
+    def expire(self, now: float) -> None:
+        """The time of the attempt, or of the whole send, has passed."""
+        where = f" from {self.target.address}" if self.channel is not None else ""
+        error = RequestTimeout(f"no answer{where} to a send to {self.topic!r} in time; it may have been stored")
+        if now >= self.deadline:
+            self.fail(error)
+        else:
+            self._forget()
+            if not self._is_over():
+                self._failed(error, self.target)
 
     def fail(self, error: BaseException) -> None:
-        if self.pending is not None and self.channel is not None:
-            self.pending = None
-            self.channel.forget(self.opaque)
+        self._forget()
         if not self.result.done():
-            if len(self.failures) > 1:
-                error.add_note(f"{len(self.failures)} attempts: " + "; ".join(self.failures))
-            self.result.set_exception(error)
-            self.sender.count(self, succeeded=False)
+            if self.stored is not None:
+                self._stored(self.stored)
+            else:
+                if len(self.failures) > 1:
+                    error.add_note(f"{len(self.failures)} attempts: " + "; ".join(self.failures))
+                self.result.set_exception(error)
+                self.sender.count(self, succeeded=False)
         self.sender.ended(self)
+
+    def _forget(self) -> None:
+        if self.channel is not None:
+            self.channel.forget(self.opaque)
+            self.channel = None
+
+
+def of_its_own(error: BaseException) -> BaseException:
+    """The error once more: many sends wait for one route, connection or batch, and each raises its own."""
+    if isinstance(error, ResponseError):
+        return ResponseError(error.code, error.remark, error.address, retriable=error.retriable)
+    return type(error)(*error.args) if isinstance(error, RockMQError) else error
 
 
 class Sender:
     """The sends of one producer: starts them, watches their deadlines, knows when all are done."""
 
-    def __init__(self, instance: Instance) -> None:
+    def __init__(self, instance: Instance, faults: Faults | None = None, promises: Promises | None = None) -> None:
         self.instance = instance
+        self.faults = faults
+        self.promises = promises
         self.loop = asyncio.get_running_loop()
         self.closed = False
         self._active: set[Sending] = set()
+        self._to_come = 0
+        """Sends that wait for room."""
         self._sweep: asyncio.TimerHandle | None = None
         self._sweep_at = float("inf")
         self._idle: list[asyncio.Future[None]] = []
@@ -310,7 +401,7 @@ class Sender:
         return len(self._active)
 
     def start(self, sending: Sending) -> None:
-        """Begin; room in flight was taken before."""
+        """See `Sending.start`."""
         if self.instance.hooks is not None:
             self.instance.hooks.sending(sending)
         self._active.add(sending)
@@ -326,24 +417,49 @@ class Sender:
         seconds = self.loop.time() - sending.started
         work.ended(seconds, done=messages if succeeded else 0, failed=0 if succeeded else messages)
 
+    async def room_for(self, size: int, deadline: float) -> None:
+        """Wait for room in flight and take it. Raises TooManyInFlight, ClientClosed."""
+        in_flight = self.instance.in_flight
+        self._to_come += 1
+        try:
+            async with asyncio.timeout_at(deadline):
+                await in_flight.take(size)
+        except TimeoutError:
+            raise TooManyInFlight(f"no room to send came in time: {in_flight} are in flight") from None
+        finally:
+            self._to_come -= 1
+            self._wake_if_idle()
+        if self.closed:
+            in_flight.give_back(size)
+            raise ClientClosed("the producer was closed while the message waited for room; it wasn't sent")
+
+    def watch(self, sending: Sending) -> None:
+        """Its attempt ends before its deadline."""
+        if sending.until < self._sweep_at:
+            self._sweep_by(sending.until)
+
     def ended(self, sending: Sending) -> None:
         """Whatever came of it, it takes no more room."""
         if sending not in self._active:
             return
         self._active.remove(sending)
-        self.instance.in_flight.give_back(sending.size)
-        if not self._active and self._idle:
+        self.instance.in_flight.give_back(sending.size, sending.count)
+        if self._idle:
+            self._wake_if_idle()
+
+    async def idle(self) -> None:
+        """Wait until nothing is on its way; every send ends by its deadline."""
+        while self._active or self._to_come:
+            waiter: asyncio.Future[None] = self.loop.create_future()
+            self._idle.append(waiter)
+            await waiter
+
+    def _wake_if_idle(self) -> None:
+        if not self._active and not self._to_come:
             for waiter in self._idle:
                 if not waiter.done():
                     waiter.set_result(None)
             self._idle.clear()
-
-    async def idle(self) -> None:
-        """Wait until nothing is on its way; every send ends by its deadline."""
-        while self._active:
-            waiter: asyncio.Future[None] = self.loop.create_future()
-            self._idle.append(waiter)
-            await waiter
 
     def close(self) -> None:
         """Fail what is still on its way."""
@@ -364,10 +480,10 @@ class Sender:
     def _expire(self) -> None:
         now = self.loop.time()
         self._sweep, self._sweep_at = None, float("inf")
-        expired = [sending for sending in self._active if sending.deadline <= now]
-        for sending in sorted(expired, key=lambda each: each.deadline):
-            sending.expire()
+        expired = [sending for sending in self._active if sending.until <= now]
+        for sending in sorted(expired, key=lambda each: each.until):
+            sending.expire(now)
         if expired:
             self.instance.heartbeat_soon()  # which finds out whether the connection is dead
         if self._active:
-            self._sweep_by(min(sending.deadline for sending in self._active))
+            self._sweep_by(min(sending.until for sending in self._active))

@@ -20,6 +20,7 @@ from rockmq.base.errors import RockMQError
 from rockmq.base.tasks import Tasks
 from rockmq.client.hooks import Consumption, Ended, Hook, Outgoing, Recall, Send, TransactionEnd
 from rockmq.client.instance import Instance
+from rockmq.client.options import ProducerOptions
 from rockmq.client.producer import Producer
 from rockmq.client.sending import SendStatus
 from rockmq.protocol import properties as names
@@ -241,8 +242,5 @@ class MessageTrace(Hook):
 
 def message_trace(instance: Instance, topic: str) -> MessageTrace:
     """The trace of a client, with a producer of its own."""
-    producer = Producer(
-        instance, PRODUCER_GROUP, timeout=SEND_TIMEOUT, retries=2, compression=None, compress_from=0,
-        message_size_max=MESSAGE_SIZE_MAX,
-    )  # fmt: skip
-    return MessageTrace(producer, topic, instance.unique_ids, instance.clock)
+    options = ProducerOptions(timeout=SEND_TIMEOUT, compression=None, message_size_max=MESSAGE_SIZE_MAX)
+    return MessageTrace(Producer(instance, PRODUCER_GROUP, options), topic, instance.unique_ids, instance.clock)

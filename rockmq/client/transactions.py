@@ -5,22 +5,25 @@ deliver. If it isn't told, because the sender has died or doesn't know yet, it a
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
 from enum import IntEnum
 
 import msgspec
 
-from rockmq.base.errors import ClientError, InvalidMessage, RemotingError
+from rockmq.base.errors import ClientError, InvalidMessage, RemotingError, ResponseError
 from rockmq.base.tasks import Tasks
+from rockmq.client.composing import DELAYS
 from rockmq.client.hooks import TransactionEnd
-from rockmq.client.instance import Instance
-from rockmq.client.producer import DELAYS, Producer
+from rockmq.client.instance import API_TIMEOUT, Instance
+from rockmq.client.options import ONCE, ProducerOptions
+from rockmq.client.producer import Producer
 from rockmq.client.queues import Selector
 from rockmq.client.sending import SendReceipt, SendStatus
 from rockmq.protocol import ids
+from rockmq.protocol import properties as names
 from rockmq.protocol.bodies.common import MessageQueue
 from rockmq.protocol.codes import RequestCode
-from rockmq.protocol.compression import Compression
 from rockmq.protocol.flags import TransactionState
 from rockmq.protocol.headers.transaction import CheckTransactionState, EndTransaction
 from rockmq.protocol.message import Message, StoredMessage
@@ -55,30 +58,37 @@ class TransactionReceipt(msgspec.Struct, frozen=True):
     confirmed: bool
 
 
+class Transaction:
+    """A message that is stored and not delivered yet, inside the block of `TransactionProducer.transaction`.
+
+    `decision` is what the broker will be told at the end of the block. `confirmed` tells afterwards whether it has answered
+    that it keeps to it.
+    """
+
+    def __init__(self, sent: SendReceipt) -> None:
+        self.sent = sent
+        self.decision = Decision.COMMIT
+        self.confirmed = False
+
+    @property
+    def id(self) -> str:
+        """By which the checker finds out what came of the sender's own work: the message's `msg_id`."""
+        return self.sent.msg_id
+
+    def roll_back(self) -> None:
+        """Have the message not delivered, although the block ends well."""
+        self.decision = Decision.ROLLBACK
+
+    def leave_open(self) -> None:
+        """Decide nothing at the end of the block: the broker asks the checker later."""
+        self.decision = Decision.UNKNOWN
+
+
 class TransactionProducer(Producer):
     """A producer that can send in transactions as well; made by `Client.transaction_producer`, used with `async with`."""
 
-    def __init__(
-        self,
-        instance: Instance,
-        group: str,
-        checker: Checker,
-        *,
-        timeout: float,
-        retries: int,
-        compression: Compression | None,
-        compress_from: int,
-        message_size_max: int,
-    ) -> None:
-        super().__init__(
-            instance,
-            group,
-            timeout=timeout,
-            retries=retries,
-            compression=compression,
-            compress_from=compress_from,
-            message_size_max=message_size_max,
-        )
+    def __init__(self, instance: Instance, group: str, checker: Checker, options: ProducerOptions) -> None:
+        super().__init__(instance, group, options)
         self._checker = checker
         self._checking: set[str] = set()
         self._tasks = Tasks()
@@ -92,14 +102,50 @@ class TransactionProducer(Producer):
         await super().start()
         self._instance.transaction_checks[self.group] = self._asked
 
-    async def close(self) -> None:
-        """Wait for what is on its way, then leave the group; checks under way are given up."""
+    async def drain(self, timeout: float | None = None) -> None:
+        """As of every producer; checks under way are given up."""
         if self._instance.transaction_checks.get(self.group) == self._asked:
             del self._instance.transaction_checks[self.group]
         try:
-            await super().close()
+            await super().drain(timeout)
         finally:
             await self._tasks.close()
+
+    @asynccontextmanager
+    async def transaction(
+        self,
+        message: Message,
+        *,
+        key: str | None = None,
+        queue: MessageQueue | None = None,
+        selector: Selector | None = None,
+        timeout: float | None = None,
+    ) -> AsyncIterator[Transaction]:
+        """Store the message, and have it delivered if the block ends well. The sender's own work belongs into the block, its
+        own commit last.
+
+        An exception in the block, and a cancellation, rolls back. If the broker doesn't confirm the decision that isn't an
+        error (`Transaction.confirmed`): it asks the checker. Raises what `send` raises if the message can't be stored, and
+        ResponseError, before the block, when the broker stored it less durably than it should, or when it refuses the
+        commit. The message is sent once, see `send_in_transaction`.
+        """
+        sent, broker = await self._send_half(message, key, queue, selector, timeout)
+        if sent.status is not SendStatus.OK:
+            await self._end(broker, sent, message, Decision.ROLLBACK, None)
+            raise ResponseError(sent.status, f"the message is stored, but {sent.status.meaning}", broker, retriable=True)
+        transaction = Transaction(sent)
+        try:
+            yield transaction
+        except BaseException as error:
+            transaction.decision = Decision.ROLLBACK
+            try:
+                transaction.confirmed = await self._end(
+                    broker, sent, message, Decision.ROLLBACK, f"{type(error).__name__}: {error}"
+                )
+            except ResponseError as refused:
+                error.add_note(f"the transaction couldn't be rolled back either: {refused}")
+            raise
+        transaction.confirmed = await self._end(broker, sent, message, transaction.decision, None)
 
     async def send_in_transaction(
         self,
@@ -118,28 +164,41 @@ class TransactionProducer(Producer):
         stored the message less durably than it should. What `execute` raises is raised, and the broker asks later. Raises
         ResponseError when the broker refuses the decision.
         """
-        for name in DELAYS:
-            if name in message.properties:
-                # Apache's brokers would lose it.
-                raise InvalidMessage(f"a message in a transaction can't be delayed: it has the property {name}")
-        choice = self._choice(message, key, queue, selector)
-        sending = self._prepare(message, choice, key, timeout, in_transaction=True)
-        receipt = await self._finish(sending)
-        broker, properties = sending.target.address, message.all_properties()
+        receipt, broker = await self._send_half(message, key, queue, selector, timeout)
         decision = Decision.ROLLBACK
         if receipt.status is SendStatus.OK:
             try:
                 decision = Decision(await execute(receipt))
             except Exception as error:
-                self._tell_hooks(message.topic, receipt.msg_id, properties, broker, Decision.UNKNOWN, False)
-                await self._end(broker, receipt, Decision.UNKNOWN, f"{type(error).__name__}: {error}")
+                await self._end(broker, receipt, message, Decision.UNKNOWN, f"{type(error).__name__}: {error}")
                 raise
-        self._tell_hooks(message.topic, receipt.msg_id, properties, broker, decision, False)
-        confirmed = await self._end(broker, receipt, decision, None)
+        confirmed = await self._end(broker, receipt, message, decision, None)
         return TransactionReceipt(receipt, decision, confirmed)
 
-    async def _end(self, broker: str, receipt: SendReceipt, decision: Decision, remark: str | None) -> bool:
+    async def _send_half(
+        self,
+        message: Message,
+        key: str | None,
+        queue: MessageQueue | None,
+        selector: Selector | None,
+        timeout: float | None,
+    ) -> tuple[SendReceipt, str]:
+        """Store the message where nobody sees it: the receipt, and the broker's address."""
+        for name in DELAYS:
+            if name in message.properties or (name == names.DELAY and message.delay_level):
+                # Apache's brokers would lose it.
+                raise InvalidMessage(f"a message in a transaction can't be delayed: it has the property {name}")
+        choice = self._choice(message, key, queue, selector)
+        sending = self._composer.sending(
+            self._sender_now(), message, choice, key, self._deadline(timeout), ONCE, in_transaction=True
+        )
+        return await self._finish(sending), sending.target.address
+
+    async def _end(
+        self, broker: str, receipt: SendReceipt, message: Message, decision: Decision, remark: str | None
+    ) -> bool:
         """Tell the broker; whether it has answered."""
+        self._tell_hooks(message.topic, receipt.msg_id, message.all_properties(), broker, decision, False)
         header = EndTransaction(
             producer_group=self.group,
             tran_state_table_offset=receipt.queue_offset,
@@ -150,13 +209,13 @@ class TransactionProducer(Producer):
             transaction_id=receipt.msg_id,
             bname=receipt.queue.broker_name,
         )
+        request = self._instance.request(RequestCode.END_TRANSACTION, header)
+        request.remark = remark
         try:
             if decision is Decision.UNKNOWN:  # which Apache's brokers never answer
-                request = self._instance.request(RequestCode.END_TRANSACTION, header)
-                request.remark = remark
                 await self._instance.remoting.send_oneway(broker, request)
                 return False
-            await self._instance.ask(broker, RequestCode.END_TRANSACTION, header)
+            await self._instance.remoting.ask(broker, request, API_TIMEOUT)
         except RemotingError as error:
             log.warning(
                 "broker %s may not know that transaction %s is a %s: %s", broker, receipt.msg_id, decision.name, error

@@ -32,27 +32,38 @@ def parse_offset_id(text: str) -> tuple[str, int, int]:
     return ip, port, int.from_bytes(raw[-8:], "big")
 
 
+_forks = 0
+"""How many forks this process is away from the one that began: a child must not repeat its parent's ids."""
+
+
+def _forked() -> None:
+    global _forks
+    _forks += 1
+
+
+os.register_at_fork(after_in_child=_forked)
+
+
 class UniqueIds:
     """Makes unique ids; one instance per client address."""
 
     def __init__(self, ip: bytes) -> None:
         self._ip = ip
-        self._process = -1
+        self._forks = -1
         self._counter = itertools.count()
         self._month_end = 0.0
         self._month_start = 0.0
-        self._prefix = b""
+        self._prefix = ""
 
     def make(self) -> str:
         now = time.time()
-        if os.getpid() != self._process:
-            # After a fork the child must not repeat its parent's ids.
-            self._process = os.getpid()
-            self._prefix = self._ip + struct.pack(">H", self._process & 0xFFFF) + secrets.token_bytes(4)
+        if self._forks != _forks:
+            self._forks = _forks
+            self._prefix = (self._ip + struct.pack(">H", os.getpid() & 0xFFFF) + secrets.token_bytes(4)).hex().upper()
         if not self._month_start <= now < self._month_end:
             self._month_start, self._month_end = _month(now)
         since = int((now - self._month_start) * 1000) & 0xFFFF_FFFF
-        return (self._prefix + struct.pack(">IH", since, next(self._counter) & 0xFFFF)).hex().upper()
+        return f"{self._prefix}{since:08X}{next(self._counter) & 0xFFFF:04X}"
 
 
 def _month(now: float) -> tuple[float, float]:

@@ -11,6 +11,8 @@ import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+import msgspec
+
 from rockmq.base import address
 from rockmq.base.errors import ProtocolError
 from rockmq.protocol import ids, properties
@@ -22,6 +24,8 @@ INNER = MessageFlag.NEED_UNWRAP | MessageFlag.INNER_BATCH
 """The flags of a record that is a whole batch; its messages have the queue offsets from the record's on."""
 _MAGIC, _MAGIC_V2 = 0xDAA320A7, 0xDAA320AB
 _TOPIC_V1_MAX = 127
+_BATCH_HEAD = struct.Struct(">iiiii").pack
+_LENGTH = struct.Struct(">h").pack
 _BEFORE_BODY = 72
 """Bytes of a stored record before its body, less its two hosts."""
 
@@ -54,8 +58,7 @@ class Message:
         return found
 
 
-@dataclass(slots=True, kw_only=True)
-class StoredMessage:
+class StoredMessage(msgspec.Struct, kw_only=True):
     """A message that a broker stored (MessageExt.java). Times are milliseconds since the epoch; `position` is its
     physical offset in the commit log of the broker at `store_host`; the body is decompressed."""
 
@@ -196,10 +199,9 @@ def readdressed(record: bytes, topic: str, queue_id: int) -> bytes:
 
 def encode_batch(messages: Iterable[tuple[int, bytes, bytes]]) -> bytes:
     """A batch body from (flag, body, properties text) of each message."""
-    parts = []
+    parts: list[bytes] = []
     for flag, body, text in messages:
-        size = 4 * 5 + len(body) + 2 + len(text)
-        parts.append(struct.pack(">iiiii", size, 0, 0, flag, len(body)) + body + struct.pack(">h", len(text)) + text)
+        parts += (_BATCH_HEAD(22 + len(body) + len(text), 0, 0, flag, len(body)), body, _LENGTH(len(text)), text)
     return b"".join(parts)
 
 

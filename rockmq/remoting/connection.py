@@ -34,6 +34,15 @@ Appended = Callable[["Connection", bytes, int, list[tuple[str, int]]], None]
 """Takes (connection, encoded replies, position behind the last append, queues to wake)."""
 
 
+class Waiter(Protocol):
+    """Gets the response to a request, or ConnectionLost; a future does. Called from within the connection: it may send, and
+    must not raise."""
+
+    def done(self) -> bool: ...
+    def set_result(self, response: Command, /) -> None: ...
+    def set_exception(self, error: BaseException, /) -> None: ...
+
+
 class Transport(Protocol):
     """What a connection needs of asyncio.Transport, or of the core's in its place."""
 
@@ -54,7 +63,7 @@ class Connection(asyncio.Protocol):
         self._dispatch = dispatch
         self._now_ms = clock.now_ms
         self._appended = appended
-        self._pending: dict[int, asyncio.Future[Command]] = {}
+        self._pending: dict[int, Waiter] = {}
         self._opaque = 0
         self._writable = asyncio.Event()
         self._writable.set()
@@ -123,13 +132,13 @@ class Connection(asyncio.Protocol):
         self.lost = True
         self._writable.set()
         reason = ConnectionLost(f"the connection to {self.peer} was lost" + (f": {error}" if error else ""))
-        for future in self._pending.values():
-            if not future.done():
-                future.set_exception(reason)
-        self._pending.clear()
+        pending, self._pending = self._pending, {}
         callbacks, self.on_close = self.on_close, []
         for callback in callbacks:
             callback(self)
+        for waiter in pending.values():
+            if not waiter.done():
+                waiter.set_exception(reason)
 
     # Reading is held by two independent causes: the peer doesn't read, or too much waits for the disk.
 
@@ -206,12 +215,16 @@ class Connection(asyncio.Protocol):
 
         Raises ConnectionLost. Whoever stops waiting calls `forget`.
         """
+        future: asyncio.Future[Command] = asyncio.get_running_loop().create_future()
+        self.expect_for(request, future)
+        return future
+
+    def expect_for(self, request: Command, waiter: Waiter) -> None:
+        """As `expect`, but the response goes to the waiter."""
         if self.lost or self.transport.is_closing():
             raise ConnectionLost(f"the connection to {self.peer} is closed")
-        request.opaque = self._next_opaque()
-        future: asyncio.Future[Command] = asyncio.get_running_loop().create_future()
-        self._pending[request.opaque] = future
-        return future
+        request.opaque = self._opaque = (self._opaque + 1) & 0x7FFF_FFFF
+        self._pending[self._opaque] = waiter
 
     def forget(self, opaque: int) -> None:
         """Drop the response to a request should it come."""
@@ -219,18 +232,14 @@ class Connection(asyncio.Protocol):
 
     def send_oneway(self, request: Command) -> None:
         """Send a request that is never answered; nothing happens when the connection is gone."""
-        request.opaque = self._next_opaque()
+        request.opaque = self._opaque = (self._opaque + 1) & 0x7FFF_FFFF
         request.flag |= codec.ONEWAY_FLAG
         self.write(request.encode())
 
-    def _next_opaque(self) -> int:
-        self._opaque = (self._opaque + 1) & 0x7FFF_FFFF
-        return self._opaque
-
     def _answered(self, response: Command) -> None:
-        future = self._pending.pop(response.opaque, None)
-        if future is not None and not future.done():
-            future.set_result(response)
+        waiter = self._pending.pop(response.opaque, None)
+        if waiter is not None and not waiter.done():
+            waiter.set_result(response)
         # Otherwise the caller gave up; a late answer is nobody's.
 
     def close(self) -> None:

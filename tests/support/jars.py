@@ -7,6 +7,7 @@ import hashlib
 import os
 import shutil
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from xml.sax.saxutils import escape
 
@@ -96,12 +97,17 @@ def _cached_class_path(name: str) -> str | None:
 
 
 def _class_path(name: str, version: str, artifacts: tuple[str, ...]) -> str:
+    return maven_class_path(name, [(GROUP, artifact, version) for artifact in artifacts])
+
+
+def maven_class_path(name: str, artifacts: Sequence[tuple[str, str, str]]) -> str:
+    """The class path of these artifacts (group, id, version) with all that they need, kept under that name."""
     if cached := _cached_class_path(name):
         return cached
     file = CACHE / f"{name}.classpath"
     project = CACHE / f"{name}-pom"
     project.mkdir(parents=True, exist_ok=True)
-    (project / "pom.xml").write_text(_pom(version, artifacts), encoding="utf-8")
+    (project / "pom.xml").write_text(_pom(artifacts), encoding="utf-8")
     unfinished = file.with_suffix(f".{os.getpid()}")
     command = [
         need("mvn"), "-B", "-q", "-f", str(project / "pom.xml"), "dependency:build-classpath",
@@ -114,11 +120,11 @@ def _class_path(name: str, version: str, artifacts: tuple[str, ...]) -> str:
     return file.read_text(encoding="utf-8").strip()
 
 
-def _pom(version: str, artifacts: tuple[str, ...]) -> str:
+def _pom(artifacts: Sequence[tuple[str, str, str]]) -> str:
     dependencies = "".join(
-        f"    <dependency><groupId>{GROUP}</groupId><artifactId>{artifact}</artifactId>"
+        f"    <dependency><groupId>{group}</groupId><artifactId>{artifact}</artifactId>"
         f"<version>{escape(version)}</version></dependency>\n"
-        for artifact in artifacts
+        for group, artifact, version in artifacts
     )
     return f"""<project>
   <modelVersion>4.0.0</modelVersion>

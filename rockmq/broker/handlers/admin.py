@@ -11,7 +11,9 @@ from rockmq.broker.offsets import ConsumerOffsets
 from rockmq.broker.pop import Pops
 from rockmq.broker.runtime_info import RuntimeInfo
 from rockmq.broker.topics import QUEUES_MAX, TopicTable
+from rockmq.config import properties
 from rockmq.config.broker import BrokerOptions
+from rockmq.config.key import dump
 from rockmq.protocol import codec, json, pop, topics
 from rockmq.protocol.bodies.common import DataVersion, GroupConfig, KVTable, MessageQueue, TopicConfig
 from rockmq.protocol.bodies.route import TopicTable as TopicTableBody
@@ -23,6 +25,7 @@ from rockmq.protocol.headers.admin import (
     DeleteTopic,
     GetAllDelayOffset,
     GetAllTopicConfig,
+    GetBrokerConfig,
     GetBrokerRuntimeInfo,
     GetConsumeStats,
     GetTopicConfig,
@@ -198,6 +201,9 @@ class AdminHandlers:
 
     def runtime_info(self, header: GetBrokerRuntimeInfo, request: Command, connection: Connection) -> Command:
         return codec.reply(request, body=json.encode(KVTable(table=self._runtime.table())))
+
+    def config(self, header: GetBrokerConfig, request: Command, connection: Connection) -> Command:
+        return codec.reply(request, body=properties.write(dump(self._options)).encode())
 
     def _existing(self, topic: str) -> TopicConfig:
         config = self._topics.get(topic)

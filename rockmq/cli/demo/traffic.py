@@ -112,7 +112,7 @@ class Traffic:
                     receipt = await producer.send(message, key=customer)
                     if receipt.status is SendStatus.OK:
                         break
-                    error: RockMQError = ClientError(f"order {order} is {receipt.durability}")
+                    error: RockMQError = ClientError(f"order {order}: {receipt.status.meaning}")
                 except RockMQError as failed:
                     error = failed
                 self.records.send_errors += 1

@@ -65,6 +65,15 @@ class GetBrokerRuntimeInfo(Header):
     pass
 
 
+class BrokerConfigResponse(Header):
+    version: str | None = None
+
+
+@request(RequestCode.GET_BROKER_CONFIG, BrokerConfigResponse)
+class GetBrokerConfig(Header):
+    """The answer's body is Java properties text."""
+
+
 @request(RequestCode.GET_CONSUMER_CONNECTION_LIST)
 class GetConsumerConnections(TopicHeader, kw_only=True):
     consumer_group: Group
@@ -206,15 +215,6 @@ class GetAllProducers(Header):
 @request(RequestCode.GET_BROKER_CONSUME_STATS)
 class GetBrokerConsumeStats(Header, kw_only=True):
     is_order: bool
-
-
-class BrokerConfigResponse(Header):
-    version: str | None = None
-
-
-@request(RequestCode.GET_BROKER_CONFIG, BrokerConfigResponse)
-class GetBrokerConfig(Header):
-    """The answer's body is Java properties text."""
 
 
 @request(RequestCode.UPDATE_BROKER_CONFIG)

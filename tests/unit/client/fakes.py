@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from rockmq.base.clock import SystemClock
+from rockmq.config import properties
 from rockmq.protocol import codec, json
 from rockmq.protocol import headers as declared
 from rockmq.protocol import properties as names
@@ -13,6 +14,7 @@ from rockmq.protocol.bodies.common import MessageQueue
 from rockmq.protocol.bodies.route import BrokerData, QueueData, TopicRouteData
 from rockmq.protocol.codec import Command
 from rockmq.protocol.codes import RequestCode, ResponseCode
+from rockmq.protocol.headers.admin import GetBrokerConfig
 from rockmq.protocol.headers.client import GetConsumerList, HeartBeat, LockBatch, UnlockBatch, UnregisterClient
 from rockmq.protocol.headers.offset import GetMaxOffset, OffsetResponse, QueryConsumerOffset, UpdateConsumerOffset
 from rockmq.protocol.headers.pull import Pull, PullResponse
@@ -116,6 +118,7 @@ class FakeBroker(Fake):
                 RequestCode.END_TRANSACTION: self._end,
                 RequestCode.LOCK_BATCH_MQ: self._lock,
                 RequestCode.UNLOCK_BATCH_MQ: self._unlock,
+                RequestCode.GET_BROKER_CONFIG: self._config,
             }
         )
         self.name = name
@@ -127,6 +130,7 @@ class FakeBroker(Fake):
         self.offsets: dict[tuple[str, str, int], int] = {}
         self.members: list[str] | None = None
         self.locks: dict[MessageQueue, str] = {}
+        self.config: dict[str, str] | None = None
         self.on_send: Callable[[SendMessage, Command], Any] | None = None
         self.on_pull: Callable[[Pull, Command, Connection], Any] | None = None
         self.on_end: Callable[[EndTransaction, Command], Any] | None = None
@@ -180,6 +184,11 @@ class FakeBroker(Fake):
             if self.locks.get(queue) == asked.client_id:
                 del self.locks[queue]
         return codec.reply(request)
+
+    def _config(self, header: GetBrokerConfig, request: Command, connection: Connection) -> Command:
+        if self.config is None:
+            raise Refusal(ResponseCode.NO_PERMISSION, "not for you")
+        return codec.reply(request, body=properties.write(self.config).encode())
 
     def _heartbeat(self, header: HeartBeat, request: Command, connection: Connection) -> Command:
         self.beats.append(json.decode(request.body, HeartbeatData, "heartbeat"))

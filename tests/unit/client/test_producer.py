@@ -18,7 +18,7 @@ from rockmq.base.errors import (
     RouteNotFound,
     TooManyInFlight,
 )
-from rockmq.client import Client, Message, MessageQueue, Producer, SendStatus
+from rockmq.client import Client, Message, MessageQueue, Producer, SendReceipt, SendStatus
 from rockmq.protocol import properties as names_of
 from rockmq.protocol.codec import Command
 from rockmq.protocol.codes import RequestCode, ResponseCode
@@ -139,7 +139,8 @@ async def test_statuses(producer: Producer, broker: FakeBroker, status: SendStat
     broker.on_send = lambda header, request: broker.store(header, request, status)
     receipt = await producer.send(HELLO)
     assert receipt.status is status
-    assert receipt.durability
+    assert receipt.durability == "unknown"
+    assert receipt.status.meaning
     assert len(broker.headers) == 1
 
 
@@ -455,6 +456,39 @@ async def test_close_waits_for_what_is_on_its_way(mq: Client, broker: FakeBroker
     assert future.result().status is SendStatus.OK
     with pytest.raises(ClientClosed):
         await producer.send(HELLO)
+
+
+async def test_a_drain_waits_so_long_and_no_longer(mq: Client, broker: FakeBroker) -> None:
+    producer = mq.producer("pg", timeout=30)
+    await producer.start()
+    await producer.send(HELLO)
+    late: list[Command] = []
+
+    def answer(header: SendMessage, request: Command) -> str | None:
+        late.append(request)
+        return "silence" if len(late) == 1 else None
+
+    broker.on_send = answer
+    futures = [producer.send_nowait(HELLO) for _ in range(3)]
+    await producer.drain(0.2)
+    assert producer.closed
+    assert [future.exception() is None for future in futures] == [False, True, True]
+    with pytest.raises(ClientClosed, match="may have been stored"):
+        futures[0].result()
+    with pytest.raises(ClientClosed):
+        producer.send_nowait(HELLO)
+    assert broker.count(RequestCode.UNREGISTER_CLIENT) == 1
+    assert not leftovers(producer)
+
+
+async def test_sends_that_wait_for_room_go_before_a_close(names: FakeNames, broker: FakeBroker) -> None:
+    async with Client(names.address, max_in_flight=1) as mq, mq.producer("pg") as producer:
+        sends = [asyncio.create_task(producer.send(HELLO)) for _ in range(5)]
+        await asyncio.sleep(0)
+        await producer.close()
+        results = await asyncio.gather(*sends, return_exceptions=True)
+        assert all(isinstance(result, SendReceipt) for result in results)
+        assert len(broker.bodies()) == 5
 
 
 async def test_a_client_closes_its_producers(names: FakeNames, broker: FakeBroker) -> None:

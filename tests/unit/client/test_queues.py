@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 
 from rockmq.base.errors import ClientError
-from rockmq.client.queues import RoundRobin, fixed, hashed, selected
+from rockmq.client.queues import RoundRobin, fixed, hashed, java_hash, select_by_hash, select_by_random, selected
 from rockmq.client.routes import Target
 from rockmq.protocol.bodies.common import MessageQueue
 from rockmq.protocol.message import Message
@@ -66,3 +66,28 @@ def test_a_selector_is_asked_once() -> None:
     assert choose(TARGETS, None) is TARGETS[-1]
     assert choose(TARGETS, "b") is TARGETS[-1]
     assert calls == [MESSAGE]
+
+
+@pytest.mark.parametrize(
+    ("argument", "java_hash_code"),
+    [
+        (0, 0), (42, 42), (-7, -7), (2**31 - 1, 2**31 - 1), (-(2**31), -(2**31)),
+        (2**31, -(2**31)), (2**32, 1), (2**32 + 5, 4), (-(2**31) - 1, -(2**31)), (-(2**63), -(2**31)), (True, 1231),
+        (False, 1237), ("TagA", 2598919),
+    ],
+)  # fmt: skip
+def test_the_stock_selector_hashes_as_java(argument: str | int, java_hash_code: int) -> None:
+    """Integer.hashCode, Long.hashCode, Boolean.hashCode, String.hashCode; SelectMessageQueueByHash takes the modulus."""
+    assert java_hash(argument) == java_hash_code
+    queues = [target.queue for target in TARGETS[:7]]
+    assert select_by_hash(argument)(queues, MESSAGE) == queues[abs(java_hash_code) % 7]
+
+
+def test_what_java_can_not_hash() -> None:
+    with pytest.raises(ClientError, match="64 bits"):
+        select_by_hash(2**63)
+
+
+def test_a_random_queue() -> None:
+    queues = [target.queue for target in TARGETS]
+    assert {select_by_random(queues, MESSAGE) for _ in range(400)} == set(queues)

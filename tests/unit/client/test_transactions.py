@@ -127,6 +127,67 @@ async def test_a_message_that_may_be_stored_isnt_sent_again(mq: Client, broker: 
         assert len(broker.headers) == 1
 
 
+# As a context
+
+
+async def test_a_block_that_ends_well_commits(mq: Client, broker: FakeBroker) -> None:
+    broker.on_send = storing()
+    async with mq.transaction_producer("tx", never) as producer:
+        async with producer.transaction(Message("T", b"x"), key="k") as transaction:
+            assert not broker.ends
+            assert transaction.id == transaction.sent.msg_id
+        assert transaction.confirmed
+        for decide in (transaction.__class__.roll_back, transaction.__class__.leave_open):
+            async with producer.transaction(Message("T", b"x")) as transaction:
+                decide(transaction)
+        await eventually(lambda: len(broker.ends) == 3)
+        assert not transaction.confirmed
+    assert [end.commit_or_rollback for end, _ in broker.ends] == [Decision.COMMIT, Decision.ROLLBACK, Decision.UNKNOWN]
+    assert (broker.ends[0][0].commit_log_offset, broker.ends[0][0].tran_state_table_offset) == (0x539, 42)
+
+
+async def test_a_block_that_raises_rolls_back(mq: Client, broker: FakeBroker) -> None:
+    broker.on_send = storing()
+    async with mq.transaction_producer("tx", never) as producer:
+        with pytest.raises(ZeroDivisionError):
+            async with producer.transaction(Message("T", b"x")):
+                raise ZeroDivisionError("the database is away")
+
+        async def be_cancelled() -> None:
+            async with producer.transaction(Message("T", b"x")):
+                await asyncio.sleep(60)
+
+        task = asyncio.create_task(be_cancelled())
+        await eventually(lambda: len(broker.headers) == 2)
+        await asyncio.sleep(0.05)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        broker.on_end = lambda header, request: refusal(request, 604, "it was committed")
+        with pytest.raises(ZeroDivisionError) as caught:
+            async with producer.transaction(Message("T", b"x")):
+                raise ZeroDivisionError("the database is away")
+        assert "it was committed" in caught.value.__notes__[0]
+        with pytest.raises(ResponseError, match="it was committed"):
+            async with producer.transaction(Message("T", b"x")):
+                pass
+    assert [end.commit_or_rollback for end, _ in broker.ends] == [Decision.ROLLBACK] * 3 + [Decision.COMMIT]
+    assert [request.remark for _, request in broker.ends][:2] == [
+        "ZeroDivisionError: the database is away",
+        "CancelledError: ",
+    ]
+
+
+async def test_a_block_isnt_entered_when_the_message_is_stored_too_weakly(mq: Client, broker: FakeBroker) -> None:
+    broker.on_send = storing(ResponseCode.SLAVE_NOT_AVAILABLE)
+    async with mq.transaction_producer("tx", never) as producer:
+        with pytest.raises(ResponseError, match="no replica was there") as caught:
+            async with producer.transaction(Message("T", b"x")):
+                raise AssertionError("this isn't entered")
+    assert (caught.value.code, caught.value.retriable) == (ResponseCode.SLAVE_NOT_AVAILABLE, True)
+    assert [end.commit_or_rollback for end, _ in broker.ends] == [Decision.ROLLBACK]
+
+
 @pytest.mark.parametrize("name", ["DELAY", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS", "TRAN_MSG"])
 async def test_what_cant_be_in_a_transaction(mq: Client, broker: FakeBroker, name: str) -> None:
     async with mq.transaction_producer("tx", never) as producer:

@@ -1,9 +1,9 @@
 import struct
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from rockmq.base.errors import ProtocolError
 from rockmq.protocol import ids, properties
