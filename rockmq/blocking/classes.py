@@ -634,10 +634,14 @@ class Consumer(Wrapper[aio.Consumer]):
         """Call `handler` for each message, up to `concurrency` at a time, until the consumer is closed or this is cancelled.
 
         A message is acknowledged when its handler returns, and refused, with a log line, when it raises; `retry` says after
-        how many seconds it comes again then (`backoff(1, 60)`). A handler that is no coroutine function is called on one of
-        as many threads, or, for work that needs a processor, in one of as many `processes`: then it and the messages are
-        pickled. With `ordered_by` messages of the same key are worked on one after the other, also of different queues, as
-        long as they don't fail; for more than that use a consumer with `order`.
+        how many seconds it comes again then (`backoff(1, 60)`).
+
+        A handler that is no coroutine function is called on one of as many threads; or, for work that needs a processor, in
+        one of as many `processes`: handler and messages are pickled then, and each process imports the program's main
+        module, which needs its `if __name__ == "__main__":`.
+
+        With `ordered_by` messages of the same key are worked on one after the other, also of different queues, as long as
+        they don't fail; for more than that use a consumer with `order`.
         """
         self._portal.run(
             self._wrapped.run,
@@ -782,6 +786,18 @@ class LitePullConsumer(Wrapper[aio.LitePullConsumer]):
     def queues(self) -> list[MessageQueue]:
         """The queues that are ours now."""
         return self._wrapped.queues
+
+    def subscribe(self, topic: str, wanted: Wanted = "*") -> None:
+        """Share the queues of a topic, too, or read other messages of one; returns when its queues are shared out.
+
+        What was pulled before is still polled. Raises ClientError for a consumer that was made without topics, ResponseError
+        when a broker can't filter so.
+        """
+        self._portal.run(self._wrapped.subscribe, topic, wanted)
+
+    def unsubscribe(self, topic: str) -> None:
+        """Read a topic no more; returns when its queues are given up. Raises ClientError when it isn't read."""
+        self._portal.run(self._wrapped.unsubscribe, topic)
 
     def assign(self, queues: Iterable[MessageQueue], tags: Wanted = "*") -> None:
         """Read these queues and no others, whoever else reads them; each from where the group is in it, or where it is now.

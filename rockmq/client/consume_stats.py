@@ -1,7 +1,7 @@
 """How fast a consumer is, per topic, as administrators see it (ConsumerStatsManager.java, ConsumeStatus.java).
 
-Counters only ever grow; every 10 s they are written down, and rates are differences between what was written a minute ago
-and now.
+Counters only ever grow; every 10 s they are written down, failures every minute, and rates are differences between what was
+written a minute or an hour ago and now.
 """
 
 from collections import deque
@@ -13,7 +13,7 @@ from rockmq.protocol.bodies.common import Body
 
 SAMPLE_SECONDS = 10.0
 SAMPLES_A_MINUTE = 6
-SAMPLES_AN_HOUR = 360
+MINUTES = 60
 
 
 @dataclass(slots=True)
@@ -44,16 +44,20 @@ class TopicStats:
 
     def __init__(self) -> None:
         self.now = Counts()
-        self._samples: deque[tuple[float, Counts]] = deque(maxlen=SAMPLES_AN_HOUR + 1)
+        self._samples: deque[tuple[float, Counts]] = deque(maxlen=SAMPLES_A_MINUTE)
+        self._failed: deque[int] = deque([0], maxlen=MINUTES + 1)
+        self._sampled = 0
 
     def sample(self, time: float) -> None:
         """Write down the counters; `time` is monotonic."""
         self._samples.append((time, Counts(*astuple(self.now))))
+        self._sampled += 1
+        if self._sampled % SAMPLES_A_MINUTE == 0:
+            self._failed.append(self.now.failed)
 
     def status(self, time: float) -> ConsumeStatus:
         now = self.now
-        at, then = self._samples[max(0, len(self._samples) - SAMPLES_A_MINUTE)] if self._samples else (time, Counts())
-        hour_ago = self._samples[0][1] if self._samples else Counts()
+        at, then = self._samples[0] if self._samples else (time, Counts())
         passed = max(time - at, 1.0)
         return ConsumeStatus(
             pull_rt=1000 * (now.pull_seconds - then.pull_seconds) / max(now.pulls - then.pulls, 1),
@@ -61,5 +65,5 @@ class TopicStats:
             consume_rt=1000 * (now.work_seconds - then.work_seconds) / max(now.ended - then.ended, 1),
             consume_ok_tps=(now.done - then.done) / passed,
             consume_failed_tps=(now.failed - then.failed) / passed,
-            consume_failed_msgs=now.failed - hour_ago.failed,
+            consume_failed_msgs=now.failed - self._failed[0],
         )

@@ -16,7 +16,7 @@ and 100 MiB, of which some is the embedded broker's that served them in the same
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Coroutine, Mapping
+from collections.abc import Callable, Coroutine
 from functools import partial
 from types import TracebackType
 from typing import Unpack
@@ -25,7 +25,7 @@ from rockmq.base.errors import ClientClosed, ClientError, RemotingError, RockMQE
 from rockmq.base.tasks import Tasks
 from rockmq.client import running_info
 from rockmq.client.assignment import warn_if_popping
-from rockmq.client.consume_stats import SAMPLE_SECONDS, TopicStats
+from rockmq.client.consume_stats import SAMPLE_SECONDS
 from rockmq.client.consumer_options import ConsumerOptions, Options
 from rockmq.client.delivery import ConsumedMessage, Handed, Inbox, consumed
 from rockmq.client.handlers import BatchHandler, Handler, KeyOf, Lines, Workers, callable_in_loop, work_on_batch
@@ -35,11 +35,10 @@ from rockmq.client.locks import Locks
 from rockmq.client.offsets import Offsets, OffsetStore
 from rockmq.client.orderly import OrderlyInbox
 from rockmq.client.outcomes import Broadcast, Concurrent, Ended, Orderly
-from rockmq.client.process_queue import SPAN_MAX, Cache, Limits, ProcessQueue
-from rockmq.client.pull import PullLoop
-from rockmq.client.rebalance import Rebalancer
+from rockmq.client.process_queue import Cache, ProcessQueue
 from rockmq.client.retries import Retry
 from rockmq.client.send_back import SendBack
+from rockmq.client.share import Share, positions_of, until
 from rockmq.client.stats import QueueStats
 from rockmq.client.subscription import Topics, Wanted, subscription, subscriptions
 from rockmq.filter import is_tag
@@ -60,10 +59,6 @@ START_TIMEOUT = 5.0
 RECONSUME_TIMES_MAX = 16
 UNLIMITED = 0x7FFF_FFFF
 """How often an orderly group tries, unless told otherwise."""
-GIVE_UP_SECONDS = 0.3
-"""How long handlers have to end when their queue is given up."""
-GIVE_UP_ORDERLY_SECONDS = 20.0
-"""How long the same queue stays locked while its handler goes on (RebalancePushImpl.UNLOCK_DELAY_TIME_MILLS)."""
 EXPIRY_CHECKS = 10
 """How often in a consume timeout it is looked for handlers that hang."""
 
@@ -90,13 +85,6 @@ class Consumer:
             if said.broadcast
             else Offsets(instance, group, said.from_where)
         )
-        self._limits = Limits(
-            said.queue_messages_max,
-            said.queue_bytes_max,
-            float("inf") if said.order else SPAN_MAX,
-            said.topic_messages_max,
-            said.topic_bytes_max,
-        )
         self._cache = Cache(CACHE_MESSAGES_MAX, CACHE_BYTES_MAX)
         self._locks = Locks(instance, group) if said.order and not said.broadcast else None
         self._send_back = SendBack(instance, group, self._times_max)
@@ -114,19 +102,18 @@ class Consumer:
                 if said.broadcast
                 else Concurrent(self._inbox, self._cache, self._send_back)
             )
-        self._rebalancer = Rebalancer(
+        self._share = Share(
             instance,
             group,
             self._subscriptions,
-            self._offsets,
-            opened=self._open,
-            give_up=self._give_up,
-            strategy=None if said.broadcast else said.allocate,
+            said,
+            offsets=self._offsets,
+            inbox=self._inbox,
+            cache=self._cache,
+            outcome=self._outcome,
             locks=self._locks,
         )
         self._tasks = Tasks()
-        self._pulls: dict[ProcessQueue, asyncio.Task[None]] = {}
-        self._stats: dict[str, TopicStats] = {}
         self._started_ms = 0
         self._concurrency = 0
 
@@ -154,18 +141,15 @@ class Consumer:
         try:
             await asyncio.gather(*map(self._look_up, self._subscriptions.values()))
             await self._instance.heartbeat()
-            self._tasks.start(self._rebalancer.run(), f"rebalance of {self.group}")
+            self._share.start()
             self._tasks.every(PERSIST_SECONDS, self._persist, f"offsets of {self.group}")
             self._tasks.start(warn_if_popping(self._instance, self.group, list(self._subscriptions)), "request mode")
             self._tasks.every(SAMPLE_SECONDS, self._sample, f"figures of {self.group}")
-            if self._locks is not None:
-                keep = self._locks.keep(self._rebalancer.queues.values, self._offer, self._locked_by_others)
-                self._tasks.start(keep, f"locks of {self.group}")
             if not self._options.order:
                 every = self._options.consume_timeout / EXPIRY_CHECKS
                 self._tasks.every(every, self._expire, f"handlers of {self.group} that hang")
             async with asyncio.timeout(START_TIMEOUT):
-                await self._rebalancer.settled.wait()
+                await self._share.rebalancer.settled.wait()
         except TimeoutError:
             log.warning("group %s has no queues yet, going on trying", self.group)
         except BaseException:
@@ -199,14 +183,15 @@ class Consumer:
             return
         try:
             await self._tasks.close()
+            await self._share.close()
             self._outcome.close()
-            queues = list(self._rebalancer.queues.values())
+            queues = list(self._share.queues.values())
             self._inbox.withhold(*queues)
             timeout = self._options.drain_timeout if drain_timeout is None else drain_timeout
-            if not await _until(lambda: not any(each.blocks for each in queues), timeout):
+            if not await until(lambda: not any(each.blocks for each in queues), timeout):
                 log.warning("group %s: messages are still being worked on after %g s; they will come again",
                             self.group, timeout)  # fmt: skip
-            await self._offsets.commit(self._positions(queues))
+            await self._offsets.commit(positions_of(queues))
             if self._locks is not None:
                 await self._locks.unlock_all()
             await self._send_back.close()
@@ -230,7 +215,7 @@ class Consumer:
     @property
     def queues(self) -> list[MessageQueue]:
         """The queues that are ours now, those of the group's retry topic among them."""
-        return sorted(self._rebalancer.queues)
+        return sorted(self._share.queues)
 
     # Subscribing
 
@@ -245,10 +230,8 @@ class Consumer:
         await self._look_up(fresh)
         self._subscriptions[topic] = fresh
         await self._instance.heartbeat()
-        for process_queue in [each for each in self._pulls if each.queue.topic == topic and each.leaving_since is None]:
-            self._pulls[process_queue].cancel()
-            self._open(process_queue)
-        await self._rebalancer.now()
+        self._share.pull_anew(topic)
+        await self._share.rebalancer.now()
 
     async def unsubscribe(self, topic: str) -> None:
         """Consume a topic no longer; returns when its queues are given up. Raises ClientError when it isn't consumed."""
@@ -256,7 +239,7 @@ class Consumer:
         if topic not in self._subscriptions or topic_names.is_retry(topic):
             raise ClientError(f"group {self.group} isn't subscribed to {topic!r}")
         del self._subscriptions[topic]
-        await self._rebalancer.now()
+        await self._share.rebalancer.now()
         await self._instance.heartbeat()
 
     def _check_started(self) -> None:
@@ -301,10 +284,14 @@ class Consumer:
         """Call `handler` for each message, up to `concurrency` at a time, until the consumer is closed or this is cancelled.
 
         A message is acknowledged when its handler returns, and refused, with a log line, when it raises; `retry` says after
-        how many seconds it comes again then (`backoff(1, 60)`). A handler that is no coroutine function is called on one of
-        as many threads, or, for work that needs a processor, in one of as many `processes`: then it and the messages are
-        pickled. With `ordered_by` messages of the same key are worked on one after the other, also of different queues, as
-        long as they don't fail; for more than that use a consumer with `order`.
+        how many seconds it comes again then (`backoff(1, 60)`).
+
+        A handler that is no coroutine function is called on one of as many threads; or, for work that needs a processor, in
+        one of as many `processes`: handler and messages are pickled then, and each process imports the program's main
+        module, which needs its `if __name__ == "__main__":`.
+
+        With `ordered_by` messages of the same key are worked on one after the other, also of different queues, as long as
+        they don't fail; for more than that use a consumer with `order`.
         """
         async with callable_in_loop(handler, workers, concurrency, self.group) as call:
             lines = Lines(call, retry, ordered_by) if ordered_by is not None else None
@@ -359,109 +346,21 @@ class Consumer:
     async def _expire(self) -> None:
         """Refuse what is worked on for too long (ProcessQueue.cleanExpiredMsg)."""
         begun_before = asyncio.get_running_loop().time() - self._options.consume_timeout
-        late = [block for each in self._rebalancer.queues.values() for block in each.blocks if block.begun < begun_before]
+        late = [block for each in self._share.queues.values() for block in each.blocks if block.begun < begun_before]
         await asyncio.gather(*(block.expire() for block in late))
 
-    # Queues
-
-    def _open(self, process_queue: ProcessQueue) -> None:
-        queue = process_queue.queue
-        process_queue.limits = self._limits
-        process_queue.work = self._instance.stats.consumed(self.group, queue.topic)
-        process_queue.counts = self._stats.setdefault(queue.topic, TopicStats()).now
-        self._limits.share(len(self._rebalancer.queues))
-        loop = PullLoop(
-            self._instance,
-            self.group,
-            self._subscriptions[queue.topic],
-            process_queue,
-            room=self._cache.room,
-            deliver=self._deliver,
-            moved=self._moved,
-            batch=self._options.pull_batch,
-            interval=self._options.pull_interval,
-            commits=not self._options.broadcast,
-        )
-        name = f"pull of {queue.topic} {queue.queue_id} on {queue.broker_name}"
-        self._pulls[process_queue] = self._tasks.start(loop.run(), name)
-
-    def _deliver(self, process_queue: ProcessQueue, found: list[StoredMessage]) -> None:
-        for stored in found:
-            self._cache.add(process_queue, stored.queue_offset, stored.size)
-        self._inbox.put([consumed(stored, process_queue, self._outcome) for stored in found])
-
-    def _moved(self, process_queue: ProcessQueue, offset: int) -> None:
-        """The broker has nothing at our offset: begin anew at the one it named, and make that the group's."""
-        self._begin_anew({process_queue: offset})
-
-    def _begin_anew(self, wanted: Mapping[ProcessQueue, int]) -> None:
-        offsets = {each: offset for each, offset in wanted.items()
-                   if each.leaving_since is None and each.queue.topic in self._subscriptions}  # fmt: skip
-        self._inbox.withhold(*offsets)
-        for process_queue, offset in offsets.items():
-            pull = self._pulls[process_queue]
-            if pull is not asyncio.current_task():  # which ends by itself, as its queue is dropped
-                pull.cancel()
-            self._drop(process_queue)
-            self._rebalancer.open(process_queue.queue, offset, process_queue.locked_until)
-        self._tasks.start(self._offsets.commit({each.queue: offset for each, offset in offsets.items()}), "new offsets")
-
-    async def _give_up(self, process_queues: Collection[ProcessQueue]) -> None:
-        for process_queue in process_queues:
-            self._pulls[process_queue].cancel()
-        self._inbox.withhold(*process_queues)
-        await _until(lambda: not any(each.delivered for each in process_queues), GIVE_UP_SECONDS)
-        # Concurrently the next owner may well work on what our handlers still have; in order it mustn't.
-        ending = [each for each in process_queues if not each.dropped and not (self._locks and self._is_busy(each))]
-        positions = self._positions(ending)
-        for process_queue in ending:
-            self._drop(process_queue)
-        await self._offsets.commit(positions)
-        if self._locks is not None:
-            await self._locks.unlock(positions)
-
-    def _is_busy(self, process_queue: ProcessQueue) -> bool:
-        """Whether a queue that is given up is still worked on; those who do are told when it takes too long."""
-        assert process_queue.leaving_since is not None
-        late = asyncio.get_running_loop().time() - process_queue.leaving_since > GIVE_UP_ORDERLY_SECONDS
-        if late:
-            for block in process_queue.blocks:
-                block.interrupt()
-        return bool(process_queue.blocks) and not late
-
-    def _drop(self, process_queue: ProcessQueue) -> None:
-        self._pulls.pop(process_queue, None)
-        self._cache.drop(process_queue)
-        self._inbox.lost(process_queue)
-
-    def _offer(self, process_queue: ProcessQueue) -> None:
-        assert isinstance(self._inbox, OrderlyInbox)
-        self._inbox.offer(process_queue)
-
-    def _locked_by_others(self, process_queues: Collection[ProcessQueue]) -> None:
-        """They are worked on elsewhere: whatever is done with them here isn't to be stored."""
-        gone = [each for each in process_queues if not each.dropped]
-        for process_queue in gone:
-            self._pulls[process_queue].cancel()
-            self._inbox.withhold(process_queue)
-            self._drop(process_queue)
-            del self._rebalancer.queues[process_queue.queue]
-        self._rebalancer.wake()
-
-    @staticmethod
-    def _positions(process_queues: Collection[ProcessQueue]) -> dict[MessageQueue, int]:
-        return {each.queue: each.offset for each in process_queues}
+    # Offsets and figures
 
     async def _persist(self) -> None:
-        await self._offsets.tell(self._positions(self._rebalancer.queues.values()))
+        await self._offsets.tell(positions_of(self._share.queues.values()))
 
     async def commit(self) -> None:
         """Store offsets now, and wait until the brokers have them."""
-        await self._offsets.commit(self._positions(self._rebalancer.queues.values()))
+        await self._offsets.commit(positions_of(self._share.queues.values()))
 
     def _sample(self) -> None:
         now = self._instance.clock.monotonic()
-        for stats in self._stats.values():
+        for stats in self._share.stats.values():
             stats.sample(now)
 
     # What the runtime asks and tells
@@ -475,22 +374,22 @@ class Consumer:
         )
 
     def members_changed(self) -> None:
-        self._rebalancer.wake()
+        self._share.rebalancer.wake()
 
     def reconnected(self) -> None:
-        self._rebalancer.hold()
+        self._share.rebalancer.hold()
         self._offsets.forget()
         if self._locks is not None:
             self._locks.renew_soon()
 
     def status(self, topic: str) -> dict[MessageQueue, int]:
-        return self._positions([each for queue, each in self._rebalancer.queues.items() if queue.topic == topic])
+        return positions_of([each for queue, each in self._share.queues.items() if queue.topic == topic])
 
     def reset(self, topic: str, offsets: dict[MessageQueue, int]) -> None:
-        found = {each: offsets[queue] for queue, each in self._rebalancer.queues.items()
+        found = {each: offsets[queue] for queue, each in self._share.queues.items()
                  if queue.topic == topic and queue in offsets}  # fmt: skip
         log.info("group %s: an administrator has %d queues of %s go on elsewhere", self.group, len(found), topic)
-        self._begin_anew(found)
+        self._share.begin_anew(found)
 
     async def consume_directly(self, message: StoredMessage) -> DirectResult:
         handed = Handed(self._inbox, self._options.order)
@@ -499,7 +398,7 @@ class Consumer:
         return await handed.result
 
     def queue_stats(self) -> tuple[QueueStats, ...]:
-        return tuple(each.stats() for _, each in sorted(self._rebalancer.queues.items()))
+        return tuple(each.stats() for _, each in sorted(self._share.queues.items()))
 
     def running_info(self, *, stacks: bool = False) -> bytes:
         loop_time = asyncio.get_running_loop().time()
@@ -511,20 +410,10 @@ class Consumer:
             started_ms=self._started_ms,
             since_loop_time_ms=self._instance.clock.now_ms() - round(loop_time * 1000),
             subscriptions=list(self._subscriptions.values()),
-            queues=list(self._rebalancer.queues.values()),
-            status={topic: stats.status(now) for topic, stats in self._stats.items() if topic in self._subscriptions},
+            queues=list(self._share.queues.values()),
+            status={topic: stats.status(now) for topic, stats in self._share.stats.items() if topic in self._subscriptions},
             stacks=stacks,
         )
 
 
 _FROM_WHERE = {"first": "CONSUME_FROM_FIRST_OFFSET", "last": "CONSUME_FROM_LAST_OFFSET"}
-
-
-async def _until(condition: Callable[[], bool], timeout: float) -> bool:
-    """Wait for a condition that changes now and then; whether it came true."""
-    loop = asyncio.get_running_loop()
-    deadline = loop.time() + timeout
-    # Polled: this is rare and short, while an event would burden every message.
-    while not (met := condition()) and loop.time() < deadline:  # noqa: ASYNC110
-        await asyncio.sleep(0.01)  # rare and short; an event would burden every message
-    return met

@@ -348,19 +348,18 @@ class Inbox:
         ready = self._ready
         while ready and self.in_flight < self.max_in_flight and not self.closed:
             message = ready.popleft()
-            process_queue = message.process_queue
-            if not process_queue.dropped:
-                self._handed_out(message)
-                process_queue.delivered += 1
-                self.in_flight += 1
-                return message
+            if not message.process_queue.dropped:
+                return self._hand_out(message)
         return None
 
-    def _handed_out(self, message: ConsumedMessage) -> None:
+    def _hand_out(self, message: ConsumedMessage) -> ConsumedMessage:
         message.state = State.DELIVERED
         message.taken = self.clock.monotonic()
         if self._watch is not None:
             message.watched = self._watch(message.stored, message.queue)
+        message.process_queue.delivered += 1
+        self.in_flight += 1
+        return message
 
     async def take_batch(self, count: int) -> list[ConsumedMessage]:
         """The next message and up to so many of the same queue that follow it; none when closed."""

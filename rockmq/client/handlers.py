@@ -6,13 +6,11 @@ import asyncio
 import contextlib
 import inspect
 import logging
-import multiprocessing
 import pickle
 import signal
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
-from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
+from concurrent.futures import BrokenExecutor, Executor, ThreadPoolExecutor
 from typing import Any, Literal, TypeVar, cast
 
 from rockmq.base.errors import ClientError
@@ -75,6 +73,10 @@ class _Calls:
     def _make(self) -> Executor:
         if self._workers == "threads":
             return ThreadPoolExecutor(self._concurrency, thread_name_prefix=f"{self._name} handler")
+        # Imported here, as it takes a while that most programs needn't spend.
+        import multiprocessing
+        from concurrent.futures import ProcessPoolExecutor
+
         # Forking a process that has threads and an event loop is asking for trouble.
         context = multiprocessing.get_context("spawn")
         return ProcessPoolExecutor(self._concurrency, mp_context=context, initializer=_ignore_interrupts)
@@ -92,7 +94,7 @@ class _Calls:
                 if not job.cancel():
                     await self._finish(running, argument)
                 raise
-        except BrokenProcessPool as error:
+        except BrokenExecutor as error:
             if self._pool is pool:
                 log.error("a process that works for group %s died; others take its place", self._name)
                 self._pool = self._make()

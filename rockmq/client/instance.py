@@ -8,6 +8,7 @@ connection, so that a broker that was away knows its consumers again before they
 import asyncio
 import logging
 import os
+import re
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -43,6 +44,8 @@ log = logging.getLogger(__name__)
 
 HEARTBEAT_SECONDS = 30.0
 API_TIMEOUT = 3.0
+_LEGAL_NAME = re.compile(r"[A-Za-z0-9_#-][A-Za-z0-9_.#-]*")
+"""Of an instance: it is part of the client id, and of a path."""
 
 
 class Member(Protocol):
@@ -90,6 +93,8 @@ class Instance:
         self.clock = clock
         self.in_flight = in_flight
         self.serializer = serializer
+        if instance_name is not None and not _LEGAL_NAME.fullmatch(instance_name):
+            raise ClientError(f"instance_name={instance_name!r}: expected letters, digits and any of _ . # -")
         self.ip = address.local_ip()
         self.client_id = f"{self.ip}@{instance_name or f'{os.getpid()}#{time.monotonic_ns()}'}"
         self.stable_id = f"{self.ip}@{instance_name or 'DEFAULT'}"

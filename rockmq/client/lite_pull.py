@@ -158,6 +158,37 @@ class LitePullConsumer:
         """The queues that are ours now."""
         return sorted(self._queues)
 
+    async def subscribe(self, topic: str, wanted: Wanted = "*") -> None:
+        """Share the queues of a topic, too, or read other messages of one; returns when its queues are shared out.
+
+        What was pulled before is still polled. Raises ClientError for a consumer that was made without topics, ResponseError
+        when a broker can't filter so.
+        """
+        rebalancer = self._sharing()
+        chosen = subscription(topic, wanted, self._instance.clock.now_ms())
+        await check_filters(self._instance, self.group, [chosen])
+        self._subscriptions[topic] = chosen
+        await self._instance.heartbeat()
+        for process_queue in [each for each in self._pulls if each.queue.topic == topic and each not in self._leaving]:
+            self._pulls[process_queue].cancel()
+            self._open(process_queue)
+        await rebalancer.now()
+
+    async def unsubscribe(self, topic: str) -> None:
+        """Read a topic no more; returns when its queues are given up. Raises ClientError when it isn't read."""
+        rebalancer = self._sharing()
+        if topic not in self._subscriptions:
+            raise ClientError(f"group {self.group} isn't subscribed to {topic!r}")
+        del self._subscriptions[topic]
+        await rebalancer.now()
+        await self._instance.heartbeat()
+
+    def _sharing(self) -> Rebalancer:
+        self._check_open()
+        if self._rebalancer is None:
+            raise ClientError("this consumer was made without topics: it is assigned queues, and shares none")
+        return self._rebalancer
+
     async def assign(self, queues: Iterable[MessageQueue], tags: Wanted = "*") -> None:
         """Read these queues and no others, whoever else reads them; each from where the group is in it, or where it is now.
 

@@ -97,10 +97,16 @@ class LocalOffsets:
                 return
             table = self._table | dict(offsets)
             members = json.object_map({queue.key(): offset for queue, offset in sorted(table.items())})
+            saving = asyncio.ensure_future(
+                asyncio.to_thread(files.save_parts, self.path, [b'{"offsetTable":', members, b"}"])
+            )
             try:
-                await asyncio.to_thread(files.save_parts, self.path, [b'{"offsetTable":', members, b"}"])
+                await asyncio.shield(saving)
             except OSError as error:
                 log.warning("the offsets in %s aren't saved: messages may come again (%s)", self.path, error)
+            except asyncio.CancelledError:
+                await asyncio.wait([saving])  # two must not write at a time
+                raise
             else:
                 self._table = table
 

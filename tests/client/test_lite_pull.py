@@ -134,6 +134,27 @@ async def test_members_share_the_queues(mq: Client, peer: cluster.Cluster, new_t
         assert [message.body for message in await polled(one, 4)] == [b"1"] * 4
 
 
+async def test_subscriptions_change_on_the_way(mq: Client, new_topic: NewTopic, unique: Unique) -> None:
+    (one,), (other,) = await new_topic(1), await new_topic(1)
+    group = unique("lite")
+    async with mq.lite_pull_consumer(group, [one.topic], from_where="first") as consumer:
+        await consumer.subscribe(other.topic, "even")
+        assert consumer.queues == sorted([one, other])
+        await send(mq, other, 4)
+        assert [message.body for message in await polled(consumer, 2)] == [b"0", b"2"]
+        await consumer.subscribe(other.topic, "odd")
+        await send(mq, other, 4, first=4)
+        await consumer.seek(other, 4)
+        assert [message.body for message in await polled(consumer, 2)] == [b"5", b"7"]
+        await consumer.unsubscribe(one.topic)
+        assert consumer.queues == [other]
+        with pytest.raises(ClientError, match="isn't subscribed"):
+            await consumer.unsubscribe(one.topic)
+    async with mq.lite_pull_consumer(group) as consumer:
+        with pytest.raises(ClientError, match="without topics"):
+            await consumer.subscribe(one.topic)
+
+
 async def test_new_queues_of_a_topic_are_told(mq: Client, new_topic: NewTopic, unique: Unique) -> None:
     queues = await new_topic(2)
     topic = queues[0].topic

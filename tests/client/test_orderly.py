@@ -151,17 +151,20 @@ def of(consumer: Consumer, topic: str) -> list[MessageQueue]:
     return [queue for queue in consumer.queues if queue.topic == topic]
 
 
-async def test_java_members_share_with_us(
-    mq: Client, peer: cluster.Cluster, new_topic: NewTopic, unique: Unique, tmp_path: Path
-) -> None:
+async def test_java_members_share_with_us(tmp_path: Path) -> None:
     if missing := apache.available():
         pytest.skip(missing)
-    queues = await new_topic(4)
-    topic, group = queues[0].topic, unique("ordered")
+    async with embedded.serve(flush="ASYNC_FLUSH") as served, Client(served.namesrv) as mq:
+        await share_with_java(mq, served.namesrv, tmp_path)
+
+
+async def share_with_java(mq: Client, namesrv: str, tmp_path: Path) -> None:
+    topic = "orders"
+    queues = await mq.create_topic(topic, 4)
     work = Work()
-    async with mq.consumer(group, topic, order=True, from_where="first") as ours:
+    async with mq.consumer("g", topic, order=True, from_where="first") as ours:
         run = asyncio.create_task(ours.run(work))
-        where = f"namesrv={peer.namesrv}", f"topic={topic}", f"group={group}", "orderly=true"
+        where = f"namesrv={namesrv}", f"topic={topic}", "group=g", "orderly=true"
         java = await asyncio.to_thread(apache.program, CLIENTS[-1], "PushConsumer", *where, directory=tmp_path)
         await send(mq, queues, 20)
         await until(lambda: len(of(ours, topic)) == 2)

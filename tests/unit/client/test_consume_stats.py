@@ -28,3 +28,11 @@ def test_before_the_first_sample() -> None:
     stats.now.done = 5
     found = stats.status(0.5)
     assert (found.consume_ok_tps, found.consume_rt, found.consume_failed_msgs) == (5, 0, 0)
+
+
+def test_failures_are_those_of_the_last_hour() -> None:
+    stats = TopicStats()
+    for number in range(2 * 360):
+        stats.now.failed += 1
+        stats.sample(number * SAMPLE_SECONDS)
+    assert 360 <= stats.status(2 * 3600).consume_failed_msgs <= 366

@@ -9,7 +9,18 @@ from typing import get_type_hints
 import pytest
 
 from rockmq.base.errors import ClientClosed, ClientError
-from rockmq.client import Client, Consumer, ConsumerOptions, MessageQueue, allocate, consumer, outcomes, pull, rebalance
+from rockmq.client import (
+    Client,
+    Consumer,
+    ConsumerOptions,
+    MessageQueue,
+    allocate,
+    consumer,
+    outcomes,
+    pull,
+    rebalance,
+    share,
+)
 from rockmq.client.consumer_options import Options
 from rockmq.client.delivery import ConsumedMessage
 from rockmq.protocol import codec, json, properties
@@ -28,7 +39,7 @@ def impatience(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rebalance, "GAP_SECONDS", 0.02)
     monkeypatch.setattr(rebalance, "RETURN_SECONDS", 0.3)
     monkeypatch.setattr(outcomes, "REDELIVER_SECONDS", 0.3)
-    monkeypatch.setattr(consumer, "GIVE_UP_SECONDS", 0.2)
+    monkeypatch.setattr(share, "GIVE_UP_SECONDS", 0.2)
 
 
 def topic_pulls(broker: FakeBroker) -> list[Pull]:
@@ -575,8 +586,8 @@ async def test_another_strategy(mq: Client, broker: FakeBroker) -> None:
     broker.members = sorted([mq.client_id, "zzz"])
     async with mq.consumer("g", "T", allocate=allocate.in_a_circle) as member:
         assert [queue.queue_id for queue in member.queues] == [0, 2]
-        member._rebalancer._strategy = lambda queues, clients, client: [MessageQueue("T", "nowhere", 7)]
-        await member._rebalancer.now()
+        member._share.rebalancer._strategy = lambda queues, clients, client: [MessageQueue("T", "nowhere", 7)]
+        await member._share.rebalancer.now()
         assert [queue.queue_id for queue in member.queues] == [0, 2], "a strategy that makes no sense changes nothing"
 
 
@@ -658,7 +669,7 @@ async def test_running_info(mq: Client, broker: FakeBroker) -> None:
     broker.stored["T", 0] = [b"x", b"bad"]
     member = await started(mq, from_where="first")
     run = asyncio.create_task(member.run(fails_at_bad, 7))
-    await until(lambda: member._stats["T"].now.ended == 2)
+    await until(lambda: member._share.stats["T"].now.ended == 2)
     (connection,) = broker.connections
     header = GetConsumerRunningInfo(consumer_group="g", client_id=mq.client_id)
     answer = await connection.invoke(codec.request(RequestCode.GET_CONSUMER_RUNNING_INFO, header), 3)

@@ -43,6 +43,23 @@ async def test_producer_and_consumer(capsys: pytest.CaptureFixture[str]) -> None
             assert sum(offset or 0 for offset in offsets.values()) == 104
 
 
+async def test_worker(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    async with embedded.serve(flush="ASYNC_FLUSH") as served:
+        await example("producer").main(served.namesrv)
+        monkeypatch.setenv("NAMESRV_ADDR", served.namesrv)
+        running = asyncio.create_task(example("worker").app.run())
+        out = ""
+        async with asyncio.timeout(20):
+            while out.count("noted: ") < 104 or "charged: order 42" not in out:
+                await asyncio.sleep(0.05)
+                out += capsys.readouterr().out
+        os.kill(os.getpid(), signal.SIGTERM)
+        await running
+        async with Client(served.namesrv) as mq:
+            offsets = await mq.committed_offsets("audit", "orders")
+            assert sum(offset or 0 for offset in offsets.values()) == 104
+
+
 async def test_batch(capsys: pytest.CaptureFixture[str]) -> None:
     async with embedded.serve(flush="ASYNC_FLUSH") as served:
         await example("batch").main(served.namesrv)

@@ -48,6 +48,9 @@ def test_its_place_is_that_of_java(tmp_path: Path) -> None:
     made = instance("red")
     assert LocalOffsets(made, "g", "first", tmp_path).path == tmp_path / f"{made.ip}@red" / "g" / "offsets.json"
     assert made.client_id == f"{made.ip}@red"
+    for wrong in ("", "../red", "a b", "."):
+        with pytest.raises(ClientError, match="instance_name="):
+            instance(wrong)
     default = instance(None)
     home = Path("~/.rocketmq_offsets").expanduser()
     assert LocalOffsets(default, "g", "first", None).path == home / f"{default.ip}@DEFAULT" / "g" / "offsets.json"

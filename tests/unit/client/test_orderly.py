@@ -6,7 +6,7 @@ from typing import Unpack
 
 import pytest
 
-from rockmq.client import Client, ConsumedMessage, Consumer, ConsumerOptions, consumer, locks, rebalance
+from rockmq.client import Client, ConsumedMessage, Consumer, ConsumerOptions, consumer, locks, rebalance, share
 from rockmq.client.orderly import OrderlyInbox
 from rockmq.client.process_queue import ProcessQueue
 from rockmq.protocol.bodies.common import MessageQueue
@@ -24,7 +24,7 @@ def impatience(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rebalance, "UNSETTLED_SECONDS", 0.1)
     monkeypatch.setattr(rebalance, "UNLOCKED_SECONDS", 0.05)
     monkeypatch.setattr(rebalance, "GAP_SECONDS", 0.02)
-    monkeypatch.setattr(consumer, "GIVE_UP_SECONDS", 0.05)
+    monkeypatch.setattr(share, "GIVE_UP_SECONDS", 0.05)
     monkeypatch.setattr(consumer, "START_TIMEOUT", 0.5)
 
 
@@ -311,7 +311,7 @@ async def test_a_lock_that_can_not_be_renewed_runs_out(
     message = await anext(member)
     answer = broker._dispatch._handlers[RequestCode.LOCK_BATCH_MQ]
     broker._dispatch._handlers[RequestCode.LOCK_BATCH_MQ] = (answer[0], lambda *_: None)
-    (process_queue,) = (each for queue, each in member._rebalancer.queues.items() if queue == QUEUES[0])
+    (process_queue,) = (each for queue, each in member._share.rebalancer.queues.items() if queue == QUEUES[0])
     await until(lambda: process_queue.locked_until < asyncio.get_running_loop().time())
     await message.ack()
     assert await member.fetch(timeout=0.2) == [], "nothing of a queue that others may have"
@@ -346,7 +346,7 @@ async def test_a_queue_is_given_up_when_its_handler_has_ended(mq: Client, broker
 async def test_a_handler_that_does_not_end_is_broken_off(
     mq: Client, broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(consumer, "GIVE_UP_ORDERLY_SECONDS", 0.3)
+    monkeypatch.setattr(share, "GIVE_UP_ORDERLY_SECONDS", 0.3)
     broker.stored["T", 3] = [b"x"] * 3
     told: list[BaseException] = []
     member = await started(mq)

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from rockmq import embedded
+from rockmq.base.clock import SystemClock
 from rockmq.base.errors import ProtocolError
 from rockmq.client import BrokerFilter, Client, ClientClosed, ClientError, Message, PopMessage, ResponseError
 from rockmq.client.pop import received
@@ -202,7 +203,7 @@ async def test_acknowledgements_gather_while_one_is_under_way(mq: Client, poppin
     popping.next_offset = 100
     popping.put(*[b"x"] * 20)
     async with mq.pop_consumer("g", ["T"]) as consumer:
-        messages = await consumer.fetch(20)
+        messages = await consumer.fetch(20, timeout=10)
         popping.hold_acks.clear()
         for message in messages:
             await message.ack()
@@ -221,11 +222,11 @@ async def test_brokers_that_know_no_batches_are_told_one_by_one(mq: Client, popp
     popping.knows_batches = False
     popping.put(*[b"x"] * 5)
     async with mq.pop_consumer("g", ["T"]) as consumer:
-        for message in await consumer.fetch(5):
+        for message in await consumer.fetch(5, timeout=10):
             await message.ack()
         await until(lambda: consumer.in_flight == 0)
         popping.put(*[b"x"] * 5)
-        for message in await consumer.fetch(5):
+        for message in await consumer.fetch(5, timeout=10):
             await message.ack()
     assert sorted(ack.offset for ack in popping.acks) == list(range(10))
     assert popping.count(RequestCode.BATCH_ACK_MESSAGE) == 1
@@ -234,7 +235,7 @@ async def test_brokers_that_know_no_batches_are_told_one_by_one(mq: Client, popp
 async def test_an_acknowledgement_survives_the_loss_of_the_connection(mq: Client, popping: PopBroker) -> None:
     popping.put(b"x")
     async with mq.pop_consumer("g", ["T"]) as consumer:
-        (message,) = await consumer.fetch()
+        (message,) = await consumer.fetch(timeout=10)
         await popping.stop()
         await message.ack()
         await asyncio.sleep(0.05)
@@ -247,7 +248,7 @@ async def test_an_acknowledgement_waits_for_the_new_handle(mq: Client, popping: 
     """Also when who extended it was cancelled meanwhile."""
     popping.put(b"x")
     async with mq.pop_consumer("g", ["T"]) as consumer:
-        (message,) = await consumer.fetch()
+        (message,) = await consumer.fetch(timeout=10)
         popping.hold_changes.clear()
         extending = asyncio.create_task(message.extend(30))
         await until(lambda: popping.changes)
@@ -266,7 +267,7 @@ async def test_what_comes_again_is_acknowledged_in_its_retry_topic(
 ) -> None:
     popping.put(b"x", **{names_of.POP_CK: f"7 90 60 1 {retry_flag} a 0 7"})
     async with mq.pop_consumer("g", ["T"]) as consumer:
-        (message,) = await consumer.fetch()
+        (message,) = await consumer.fetch(timeout=10)
         await message.extend(5)
         await message.ack()
     assert [(change.topic, change.extra_info) for change in popping.changes] == [(topic, f"7 90 60 1 {retry_flag} a 0 7")]
@@ -279,7 +280,7 @@ async def test_what_comes_again_is_acknowledged_in_its_retry_topic(
 async def test_delays_grow_with_the_tries(mq: Client, popping: PopBroker) -> None:
     popping.put(b"x", b"y")
     async with mq.pop_consumer("g", ["T"], max_reconsume_times=3) as consumer:
-        first, second = await consumer.fetch()
+        first, second = await consumer.fetch(timeout=10)
         await first.nack()
         second.stored.reconsume_times = 2
         await second.nack()
@@ -289,7 +290,7 @@ async def test_delays_grow_with_the_tries(mq: Client, popping: PopBroker) -> Non
 async def test_delays_of_ones_own(mq: Client, popping: PopBroker) -> None:
     popping.put(*[b"x"] * 4)
     async with mq.pop_consumer("g", ["T"]) as consumer:
-        first, second, third, fourth = await consumer.fetch()
+        first, second, third, fourth = await consumer.fetch(timeout=10)
         second.stored.reconsume_times = 3
         async with first.process(retry=lambda tries: 2**tries, suppress=True):
             raise ValueError("the application failed")
@@ -306,7 +307,7 @@ async def test_delays_of_ones_own(mq: Client, popping: PopBroker) -> None:
 async def test_what_was_tried_too_often_is_a_dead_letter(mq: Client, popping: PopBroker) -> None:
     popping.put(b"x")
     async with mq.pop_consumer("g", ["T"], max_reconsume_times=3) as consumer:
-        (message,) = await consumer.fetch()
+        (message,) = await consumer.fetch(timeout=10)
         message.stored.reconsume_times = 3
         await message.retry(1)
     assert [(back.delay_level, back.offset, back.origin_topic) for back in popping.sent_back] == [(-1, 0, "T")]
@@ -326,7 +327,7 @@ async def test_an_interrupted_handler_leaves_the_message_to_others(mq: Client, p
         run.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await run
-        (message,) = await consumer.fetch()
+        (message,) = await consumer.fetch(timeout=10)
         await message.ack()
     assert [ack.offset for ack in popping.acks] == [0]
     assert not popping.changes
@@ -335,7 +336,7 @@ async def test_an_interrupted_handler_leaves_the_message_to_others(mq: Client, p
 async def test_other_tags_with_the_same_hash_are_acknowledged_unseen(mq: Client, popping: PopBroker) -> None:
     popping.records = [record("T", 0, at, tag.encode(), {names_of.TAGS: tag}) for at, tag in enumerate(ODD_NAME_HASHES)]
     async with mq.pop_consumer("g", {"T": "Aa"}) as consumer:
-        (message,) = await consumer.fetch()
+        (message,) = await consumer.fetch(timeout=10)
         assert message.body == b"Aa"
         await message.ack()
     assert popping.acknowledged == [0, 1]
@@ -348,7 +349,7 @@ async def test_no_more_is_popped_than_may_be_in_flight(mq: Client, popping: PopB
         await until(lambda: consumer.in_flight == 40)
         await asyncio.sleep(0.02)
         assert [header.max_msg_nums for header in popping.pops] == [32, 8]
-        for message in await consumer.fetch(5):
+        for message in await consumer.fetch(5, timeout=10):
             await message.ack()
         await until(lambda: consumer.in_flight == 40)
         await until(lambda: len(popping.records) == 55)
@@ -371,13 +372,23 @@ async def test_what_a_pop_brings_after_the_end_is_given_back(mq: Client, popping
     assert [(change.offset, change.invisible_time, change.suspend) for change in popping.changes] == [(0, 0, True)]
 
 
-async def test_late_messages_arent_delivered(mq: Client, popping: PopBroker) -> None:
+class LaterClock(SystemClock):
+    """The real one, some time ahead."""
+
+    ahead = 0.0
+
+    def monotonic(self) -> float:
+        return super().monotonic() + self.ahead
+
+
+async def test_late_messages_arent_delivered(names: FakeNames, popping: PopBroker) -> None:
+    clock = LaterClock()
     popping.put(b"late")
-    async with mq.pop_consumer("g", ["T"], invisible=0.05) as consumer:
+    async with Client(names.address, clock=clock) as mq, mq.pop_consumer("g", ["T"]) as consumer:
         await until(lambda: consumer.in_flight == 1)
-        await asyncio.sleep(0.1)
+        clock.ahead = 61
         popping.put(b"x")
-        (message,) = await consumer.fetch()
+        (message,) = await consumer.fetch(timeout=10)
         assert message.body == b"x"
         await message.ack()
 
@@ -434,7 +445,7 @@ async def test_a_late_message_comes_again_and_one_member_is_enough() -> None:
         await mq.create_topic("orders", 1)
         async with mq.producer("pg") as producer:
             await producer.send(Message("orders", b"x"))
-        async with mq.pop_consumer("g", ["orders"], from_where="first", invisible=0.2) as consumer:
+        async with mq.pop_consumer("g", ["orders"], from_where="first", invisible=1) as consumer:
             first = await anext(consumer)
             again = await anext(consumer)  # nobody acknowledged the first
             assert (again.msg_id, again.reconsume_times) == (first.msg_id, 1)
