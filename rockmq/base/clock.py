@@ -1,7 +1,14 @@
 """Time, as something that is handed in: code that waits or stamps takes a Clock, so that tests can own the time."""
 
+import asyncio
+from collections.abc import Callable
 from time import monotonic, time_ns
 from typing import Protocol
+
+
+class Timer(Protocol):
+    def cancel(self) -> None:
+        """Don't call it any more."""
 
 
 class Clock(Protocol):
@@ -10,6 +17,9 @@ class Clock(Protocol):
 
     def monotonic(self) -> float:
         """Seconds that never go backwards: for deadlines and ages."""
+
+    def call_later(self, seconds: float, callback: Callable[[], object]) -> Timer:
+        """Call back in the event loop when so much time of `now_ms` has passed: for what messages wait for."""
 
 
 class SystemClock:
@@ -20,3 +30,19 @@ class SystemClock:
 
     def monotonic(self) -> float:
         return monotonic()
+
+    def call_later(self, seconds: float, callback: Callable[[], object]) -> Timer:
+        return asyncio.get_running_loop().call_later(seconds, callback)
+
+
+async def sleep(clock: Clock, seconds: float) -> None:
+    """Wait by a clock."""
+    if seconds <= 0:
+        await asyncio.sleep(0)
+        return
+    over = asyncio.Event()
+    timer = clock.call_later(seconds, over.set)
+    try:
+        await over.wait()
+    finally:
+        timer.cancel()

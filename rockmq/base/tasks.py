@@ -6,6 +6,8 @@ from collections.abc import Awaitable, Callable, Coroutine
 from types import TracebackType
 from typing import Any, TypeVar
 
+from rockmq.base.clock import Clock, SystemClock, sleep
+
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
@@ -29,11 +31,17 @@ class Tasks:
         return task
 
     def every(
-        self, seconds: float, work: Callable[[], Awaitable[object] | object], name: str, *, first: float | None = None
+        self,
+        seconds: float,
+        work: Callable[[], Awaitable[object] | object],
+        name: str,
+        *,
+        first: float | None = None,
+        clock: Clock | None = None,
     ) -> None:
-        """Call `work` every so many seconds (the first time after `first`, else `seconds`); an exception is logged and
-        the next turn tries again."""
-        self.start(_repeat(seconds, work, name, seconds if first is None else first), name)
+        """Call `work` every so many seconds (the first time after `first`, else `seconds`), by the loop's time or by that of
+        a clock; an exception is logged and the next turn tries again."""
+        self.start(_repeat(seconds, work, name, seconds if first is None else first, clock or SystemClock()), name)
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
         self._tasks.pop(task, None)
@@ -71,8 +79,10 @@ async def shared(task: "asyncio.Task[T]", given_up: Exception) -> T:
         raise
 
 
-async def _repeat(seconds: float, work: Callable[[], Awaitable[object] | object], name: str, first: float) -> None:
-    await asyncio.sleep(first)
+async def _repeat(
+    seconds: float, work: Callable[[], Awaitable[object] | object], name: str, first: float, clock: Clock
+) -> None:
+    await sleep(clock, first)
     while True:
         try:
             result = work()
@@ -81,4 +91,4 @@ async def _repeat(seconds: float, work: Callable[[], Awaitable[object] | object]
         except Exception:
             # The next turn is the retry; whatever must not be retried reports through its own channel.
             log.exception("%s failed; next try in %s s", name, seconds)
-        await asyncio.sleep(seconds)
+        await sleep(clock, seconds)

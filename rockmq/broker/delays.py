@@ -10,7 +10,6 @@ least once, and after a clean stop once.
 """
 
 import asyncio
-import contextlib
 import logging
 import re
 from collections import deque
@@ -157,9 +156,14 @@ class Delays:
                     await asyncio.sleep(0)
             dues = [level.due for level in self._levels if level.due is not None]
             pause = min((min(dues) - self._clock.now_ms()) / 1000, LOOK_SECONDS) if dues else None
-            if pause is None or pause > 0:
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._woken.wait(), pause)
+            if pause is None:
+                await self._woken.wait()
+            elif pause > 0:
+                timer = self._clock.call_later(pause, self._woken.set)
+                try:
+                    await self._woken.wait()
+                finally:
+                    timer.cancel()
 
     def _deliver_or_rest(self, level: _Level) -> None:
         try:

@@ -246,7 +246,7 @@ class Broker:
         tasks.every(QUOTA_LOOK_SECONDS, quotas.look, "quotas")
         if slow is not None:
             tasks.every(SLOW_LOOK_SECONDS, slow.look, "groups that are far behind")
-        tasks.every(POP_SWEEP_SECONDS, pops.sweep, "messages popped and not acknowledged")
+        tasks.every(POP_SWEEP_SECONDS, pops.sweep, "messages popped and not acknowledged", clock=clock)
         tasks.every(REVIVE_LOOK_SECONDS, revive.look, "messages that Apache's broker popped")
         tasks.every(CLIENT_SWEEP_SECONDS, clients.expire, "client expiry")
         tasks.every(CLIENT_SWEEP_SECONDS, locks.expire, "queue lock expiry")
@@ -257,7 +257,9 @@ class Broker:
             tasks.start(TimerDelivery(options, timers, store, writer, clock).run(), "timers")
             tasks.every(options.timers.timer_flush_interval_ms / 1000, timers.save, "timer checkpoint")
         tasks.every(options.consumers.flush_consumer_offset_interval / 1000, offsets.flush, "consumer offsets")
-        tasks.every(options.transactions.transaction_check_interval / 1000, transactions.check, "transaction checks")
+        tasks.every(
+            options.transactions.transaction_check_interval / 1000, transactions.check, "transaction checks", clock=clock
+        )
         tasks.every(options.transactions.transaction_op_batch_interval / 1000, transactions.finished.flush, "op messages")
 
         delays.start()

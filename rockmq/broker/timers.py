@@ -11,7 +11,7 @@ import random
 import re
 import time
 
-from rockmq.base.clock import Clock
+from rockmq.base.clock import Clock, sleep
 from rockmq.base.errors import ProtocolError, StoreUnavailable
 from rockmq.broker.drafts import Draft, DraftWriter
 from rockmq.config.broker import INT_MAX, BrokerOptions
@@ -134,7 +134,7 @@ class TimerDelivery:
                 log.exception("timers stumbled; next try in %s s", 1)
                 await asyncio.sleep(1)
                 continue
-            await asyncio.sleep(0 if is_busy else tick)
+            await sleep(self._clock, 0 if is_busy else tick)
 
     async def _turn(self) -> bool:
         """A slice of the work; whether there is more."""

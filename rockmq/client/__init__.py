@@ -35,6 +35,7 @@ from rockmq.client.consumer_options import ConsumerOptions
 from rockmq.client.delivery import ConsumedMessage, PartDone
 from rockmq.client.durability import Durability
 from rockmq.client.handlers import BatchHandler, Handler
+from rockmq.client.hooks import Hook
 from rockmq.client.lite_pull import LitePullConsumer
 from rockmq.client.pop_consumer import PopConsumer, PopHandler
 from rockmq.client.pop_message import PopMessage
@@ -44,6 +45,7 @@ from rockmq.client.queues import Selector, select_by_hash, select_by_random
 from rockmq.client.retries import Retry, backoff
 from rockmq.client.sending import SendReceipt, SendStatus
 from rockmq.client.states import State, StateChange
+from rockmq.client.stats import ClientStats, Histogram, QueueStats, WorkStats
 from rockmq.client.subscription import BrokerFilter, Sql
 from rockmq.client.transactions import Decision, Transaction, TransactionProducer, TransactionReceipt
 from rockmq.client.worker import Worker
@@ -58,6 +60,7 @@ __all__ = [
     "Client",
     "ClientClosed",
     "ClientError",
+    "ClientStats",
     "ConfigError",
     "ConnectError",
     "ConnectionLost",
@@ -67,6 +70,8 @@ __all__ = [
     "Decision",
     "Durability",
     "Handler",
+    "Histogram",
+    "Hook",
     "InvalidMessage",
     "Key",
     "LitePullConsumer",
@@ -81,6 +86,7 @@ __all__ = [
     "ProtocolError",
     "PullResult",
     "PullStatus",
+    "QueueStats",
     "RemotingError",
     "RequestTimeout",
     "ResponseError",
@@ -98,6 +104,7 @@ __all__ = [
     "Transaction",
     "TransactionProducer",
     "TransactionReceipt",
+    "WorkStats",
     "Worker",
     "allocate",
     "backoff",

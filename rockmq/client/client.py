@@ -13,7 +13,8 @@ from rockmq.client.acl import Key
 from rockmq.client.admin import Admin
 from rockmq.client.consumer import Consumer
 from rockmq.client.consumer_options import ConsumerOptions
-from rockmq.client.durability import Wanted
+from rockmq.client.durability import Wanted as WantedDurability
+from rockmq.client.hooks import Hook, Hooks
 from rockmq.client.in_flight import InFlight
 from rockmq.client.instance import Instance
 from rockmq.client.lite_pull import LitePullConsumer, QueuesChanged
@@ -25,7 +26,10 @@ from rockmq.client.pop_consumer import PopConsumer
 from rockmq.client.producer import Producer
 from rockmq.client.reading import Reading
 from rockmq.client.states import StateChange
+from rockmq.client.stats import ClientStats
 from rockmq.client.subscription import Topics
+from rockmq.client.trace import TOPIC as TRACE_TOPIC
+from rockmq.client.trace import MessageTrace, message_trace
 from rockmq.client.transactions import Checker, TransactionProducer
 from rockmq.protocol import topics as topic_names
 from rockmq.protocol.codec import Serializer
@@ -54,6 +58,9 @@ class Client(Reading):
     what must outlive the process, there may be one such client in a process at a time. Broadcast consumers keep their
     offsets under it (by default under `ip@DEFAULT`), so two such processes on one machine need a name each.
 
+    With `trace` the client tells what becomes of its messages, in messages of the topic RMQ_SYS_TRACE_TOPIC or another one
+    that is named; `hooks` watch it otherwise (`rockmq.client.hooks`).
+
     Memory is bounded: at most `max_in_flight` messages and `max_in_flight_bytes` are on their way to brokers at a time, over
     that `Producer.send` waits; each connection holds an unfinished frame of at most 16 MiB; what consumers hold, they say.
     A producer costs some 2 KB, and the heartbeat of a client some 30 bytes for each of its groups.
@@ -73,6 +80,8 @@ class Client(Reading):
         serializer: Literal["json", "binary"] = "json",
         max_in_flight: int = 4096,
         max_in_flight_bytes: int = 32 * 1024 * 1024,
+        trace: bool | str = False,
+        hooks: Sequence[Hook] = (),
         clock: Clock | None = None,
     ) -> None:
         super().__init__(
@@ -92,6 +101,13 @@ class Client(Reading):
         )
         self.admin = Admin(self._instance)
         """What administrators do."""
+        self._trace: MessageTrace | None = None
+        if trace:
+            topic = trace if isinstance(trace, str) else TRACE_TOPIC
+            self._trace = message_trace(self._instance, topic)
+            hooks = [*hooks, self._trace]
+        if hooks:
+            self._instance.hooks = Hooks(hooks, self._instance.clock, unwatched={self._trace.topic} if self._trace else ())
         self._started = False
         self._made: list[Producer | Consumer | PopConsumer | LitePullConsumer] = []
 
@@ -108,11 +124,15 @@ class Client(Reading):
             raise ClientClosed("a client can be started once")
         self._instance.start()
         self._started = True
+        if self._trace is not None:
+            await self._trace.start()
 
     async def close(self) -> None:
         """Close producers and consumers that are open, then the connections."""
         async with contextlib.AsyncExitStack() as last_first:
             last_first.push_async_callback(self._instance.close)
+            if self._trace is not None:
+                last_first.push_async_callback(self._trace.close)
             for made in self._made:
                 last_first.push_async_callback(made.close)
 
@@ -147,7 +167,7 @@ class Client(Reading):
         linger: float | None = None,
         batch_bytes: int = BATCH_BYTES,
         latency_fault_tolerance: bool = False,
-        durability: Wanted | None = None,
+        durability: WantedDurability | None = None,
     ) -> Producer:
         """A producer, for use with `async with`.
 
@@ -292,6 +312,18 @@ class Client(Reading):
         )
         self._keep(made)
         return made
+
+    def stats(self) -> ClientStats:
+        """What this client has done so far, and what it has to do now."""
+        counted, in_flight = self._instance.stats, self._instance.in_flight
+        return ClientStats(
+            sends={topic: work.snapshot() for topic, work in counted.sends.items()},
+            consumption={key: work.snapshot() for key, work in counted.consumption.items()},
+            queues=self._instance.queue_stats(),
+            in_flight=in_flight.messages,
+            in_flight_bytes=in_flight.bytes,
+            trace_dropped=self._trace.dropped if self._trace is not None else 0,
+        )
 
     def _keep(self, made: Producer | Consumer | PopConsumer | LitePullConsumer) -> None:
         self._made = [each for each in self._made if not each.closed]

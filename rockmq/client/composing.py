@@ -119,7 +119,7 @@ class Composer:
         if message.properties.get(names.WAIT) != kind.wait:
             raise InvalidMessage(f"messages of a batch must agree on the property {names.WAIT}")
         body = self._checked(message.body)
-        text, msg_id = self.text(message, key)
+        text, msg_id = self.text_in_batch(message, key)
         return Part(msg_id, message.flag, body, text.encode())
 
     def batch(
@@ -161,6 +161,15 @@ class Composer:
             )
             found = self._topics[topic] = Topic(encode(header), RoundRobin(self._faults), topic)
         return found
+
+    def text_in_batch(self, message: Message, key: str | None) -> tuple[str, str]:
+        """As `text`, with what hooks add."""
+        text, msg_id = self.text(message, key)
+        if self._instance.hooks is not None:
+            carried = names.decode(text.encode())
+            self._instance.hooks.batching(message.topic, carried)
+            text = _text(carried)
+        return text, msg_id
 
     def text(self, message: Message, key: str | None) -> tuple[str, str]:
         """What travels with the message in its wire text, and its unique id, which is among it."""

@@ -17,6 +17,7 @@ and 100 MiB, of which some is the embedded broker's that served them in the same
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
+from functools import partial
 from types import TracebackType
 from typing import Unpack
 
@@ -38,6 +39,7 @@ from rockmq.client.process_queue import Cache, ProcessQueue
 from rockmq.client.retries import Retry
 from rockmq.client.send_back import SendBack
 from rockmq.client.share import Share, positions_of, until
+from rockmq.client.stats import QueueStats
 from rockmq.client.subscription import Topics, Wanted, subscription, subscriptions
 from rockmq.filter import is_tag
 from rockmq.protocol import json
@@ -86,14 +88,15 @@ class Consumer:
         self._cache = Cache(CACHE_MESSAGES_MAX, CACHE_BYTES_MAX)
         self._locks = Locks(instance, group) if said.order and not said.broadcast else None
         self._send_back = SendBack(instance, group, self._times_max)
+        watch = partial(instance.hooks.consuming, group) if instance.hooks is not None else None
         self._inbox: Inbox
         self._outcome: Ended
         if said.order:
-            inbox = self._inbox = OrderlyInbox(said.max_in_flight)
+            inbox = self._inbox = OrderlyInbox(said.max_in_flight, instance.clock, watch)
             send_back = None if said.broadcast else self._send_back
             self._outcome = Orderly(inbox, self._cache, send_back, times_max=said.max_reconsume_times, suspend=said.suspend)
         else:
-            self._inbox = Inbox(said.max_in_flight)
+            self._inbox = Inbox(said.max_in_flight, instance.clock, watch)
             self._outcome = (
                 Broadcast(self._inbox, self._cache)
                 if said.broadcast
@@ -395,6 +398,9 @@ class Consumer:
         queue = MessageQueue(message.topic, message.broker_name, message.queue_id)
         self._inbox.put([consumed(message, ProcessQueue(queue, message.queue_offset), handed)])
         return await handed.result
+
+    def queue_stats(self) -> tuple[QueueStats, ...]:
+        return tuple(each.stats() for _, each in sorted(self._share.queues.items()))
 
     def running_info(self, *, stacks: bool = False) -> bytes:
         loop_time = asyncio.get_running_loop().time()

@@ -10,14 +10,16 @@
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 from enum import Enum, auto
 from types import TracebackType
 from typing import Any, Protocol
 
+from rockmq.base.clock import Clock, SystemClock
 from rockmq.base.errors import ClientError, ProtocolError
 from rockmq.client import retries
+from rockmq.client.hooks import Watched
 from rockmq.client.process_queue import ProcessQueue
 from rockmq.client.retries import Retry
 from rockmq.protocol import properties as names
@@ -27,6 +29,9 @@ from rockmq.protocol.bodies.common import MessageQueue
 from rockmq.protocol.message import StoredMessage
 
 log = logging.getLogger(__name__)
+
+Watch = Callable[[StoredMessage, MessageQueue], Watched]
+"""Tells hooks that the application gets a message."""
 
 YIELD_EVERY = 64
 """Messages that may be taken without the event loop getting a turn; handlers that never wait must not starve pulls."""
@@ -63,7 +68,7 @@ class ConsumedMessage:
     `stored` is all that the broker keeps of it. It can be pickled: the copy tells the same, but can't be ended.
     """
 
-    __slots__ = ("error", "outcome", "process_queue", "state", "stored")
+    __slots__ = ("error", "outcome", "process_queue", "state", "stored", "taken", "watched")
 
     def __init__(self, stored: StoredMessage, process_queue: ProcessQueue, outcome: Outcome) -> None:
         self.stored = stored
@@ -72,6 +77,10 @@ class ConsumedMessage:
         self.error: Exception | None = None
         """What its handler raised, if it did."""
         self.outcome = outcome
+        self.taken = 0.0
+        """When the application got it, by the clock's `monotonic`."""
+        self.watched: Watched | None = None
+        """What hooks know of it, while the application has it."""
 
     @property
     def topic(self) -> str:
@@ -172,6 +181,8 @@ class ConsumedMessage:
         if self.state is not State.DELIVERED:
             raise ClientError(f"{self!r} was acknowledged or refused before")
         self.state = state
+        if self.watched is not None:
+            self.watched.end(succeeded=state is State.DONE)
 
     def __reduce__(self) -> tuple[object, ...]:
         return _copy, (self.stored, self.queue)
@@ -214,12 +225,18 @@ class Processing:
         process_queue = first.process_queue
         self.begun = process_queue.consumed_at = task.get_loop().time()
         process_queue.blocks[self] = None
+        for message in self._messages:
+            if message.watched is not None:
+                message.watched.enter()
         return first
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool | None:
         messages = self._messages
+        for message in reversed(messages):
+            if message.watched is not None:
+                message.watched.leave(error)
         process_queue = messages[0].process_queue
         counts = process_queue.counts
         counts.ended += 1
@@ -298,9 +315,11 @@ class Processing:
 class Inbox:
     """Messages that wait for the application, and the count of those it has."""
 
-    def __init__(self, max_in_flight: int) -> None:
+    def __init__(self, max_in_flight: int, clock: Clock | None = None, watch: Watch | None = None) -> None:
         assert max_in_flight > 0, max_in_flight
         self.max_in_flight = max_in_flight
+        self.clock = clock or SystemClock()
+        self._watch = watch
         self.in_flight = 0
         self.closed = False
         self._ready: deque[ConsumedMessage] = deque()
@@ -338,6 +357,9 @@ class Inbox:
 
     def _hand_out(self, message: ConsumedMessage) -> ConsumedMessage:
         message.state = State.DELIVERED
+        message.taken = self.clock.monotonic()
+        if self._watch is not None:
+            message.watched = self._watch(message.stored, message.queue)
         message.process_queue.delivered += 1
         self.in_flight += 1
         return message

@@ -24,12 +24,14 @@ from rockmq.base.tasks import Tasks
 from rockmq.client.acl import Key, stamp
 from rockmq.client.channel import Channel
 from rockmq.client.heartbeat import Beat, Understood
+from rockmq.client.hooks import Hooks
 from rockmq.client.in_flight import InFlight
 from rockmq.client.namespaces import Prefix
 from rockmq.client.namesrv import NameServers
 from rockmq.client.requests import Requests
 from rockmq.client.routes import Routes
 from rockmq.client.states import State, StateChange
+from rockmq.client.stats import QueueStats, Stats
 from rockmq.protocol import codec, json, properties
 from rockmq.protocol.bodies.client import ConsumerData, DirectResult, ResetOffsets
 from rockmq.protocol.bodies.common import MessageQueue
@@ -79,6 +81,9 @@ class Member(Protocol):
 
     def reset(self, topic: str, offsets: dict[MessageQueue, int]) -> None:
         """Go on elsewhere in these queues."""
+
+    def queue_stats(self) -> tuple[QueueStats, ...]:
+        """How it is with the queues that are its own, if it keeps their offsets."""
 
     def running_info(self, *, stacks: bool = False) -> bytes:
         """What an administrator sees (ConsumerRunningInfo.java); with what all tasks and threads are doing if asked for."""
@@ -140,6 +145,8 @@ class Instance:
         self.routes = Routes(self.names, self.tasks, self.request, self._route_changed)
         self._producers: Counter[str] = Counter()
         self._consumers: dict[str, Member] = {}
+        self.hooks: Hooks | None = None
+        self.stats = Stats()
         self.transaction_checks: dict[str, Callable[[CheckTransactionState, StoredMessage, Connection], None]] = {}
         """By producer group, who answers a broker that asks what came of a transaction."""
         self._channels: dict[str, Channel] = {}
@@ -303,6 +310,10 @@ class Instance:
         if consumer.group in self._consumers:
             raise ClientError(f"this client already has a consumer of group {consumer.group!r}; use a second Client")
         self._consumers[consumer.group] = consumer
+
+    def queue_stats(self) -> dict[str, tuple[QueueStats, ...]]:
+        """By group, for what is consumed."""
+        return {group: consumer.queue_stats() for group, consumer in self._consumers.items()}
 
     async def remove(self, *, producer: str | None = None, consumer: str | None = None) -> None:
         """Tell every broker we are connected to that the group is no longer ours."""

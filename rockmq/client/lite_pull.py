@@ -27,6 +27,7 @@ from rockmq.client.process_queue import Cache, ProcessQueue
 from rockmq.client.pull import PullLoop
 from rockmq.client.rebalance import Rebalancer
 from rockmq.client.running_info import ProcessQueueInfo
+from rockmq.client.stats import QueueStats
 from rockmq.client.subscription import Topics, Wanted, subscription, subscriptions
 from rockmq.protocol import topics as topic_names
 from rockmq.protocol.bodies.client import ConsumerData, DirectResult
@@ -479,6 +480,9 @@ class LitePullConsumer:
 
     async def consume_directly(self, message: StoredMessage) -> DirectResult:
         raise Refusal(ResponseCode.SYSTEM_ERROR, f"the lite pull consumer {self.group} has no handler to try a message with")
+
+    def queue_stats(self) -> tuple[QueueStats, ...]:
+        return tuple(each.stats() for _, each in sorted(self._queues.items()))
 
     def running_info(self, *, stacks: bool = False) -> bytes:
         return running_info.encode_active(

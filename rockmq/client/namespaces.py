@@ -30,6 +30,7 @@ _IN_BODIES: dict[int, set[str]] = {
     RequestCode.LOCK_BATCH_MQ: {"consumerGroup", "topic"},
     RequestCode.UNLOCK_BATCH_MQ: {"consumerGroup", "topic"},
     RequestCode.QUERY_ASSIGNMENT: {"consumerGroup", "topic"},
+    RequestCode.BATCH_ACK_MESSAGE: {"c", "t"},
     RequestCode.SET_MESSAGE_REQUEST_MODE: {"consumerGroup", "topic"},
     RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: {"groupName"},
 }

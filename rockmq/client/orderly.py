@@ -9,7 +9,8 @@ import asyncio
 from collections import deque
 from collections.abc import Iterable
 
-from rockmq.client.delivery import ConsumedMessage, Inbox
+from rockmq.base.clock import Clock
+from rockmq.client.delivery import ConsumedMessage, Inbox, Watch
 from rockmq.client.process_queue import ProcessQueue
 from rockmq.protocol.bodies.common import MessageQueue
 
@@ -17,8 +18,8 @@ from rockmq.protocol.bodies.common import MessageQueue
 class OrderlyInbox(Inbox):
     """An inbox in which each queue is a line of its own."""
 
-    def __init__(self, max_in_flight: int) -> None:
-        super().__init__(max_in_flight)
+    def __init__(self, max_in_flight: int, clock: Clock | None = None, watch: Watch | None = None) -> None:
+        super().__init__(max_in_flight, clock, watch)
         self._lines: dict[MessageQueue, dict[ProcessQueue, deque[ConsumedMessage]]] = {}
         """A queue has several lines when an administrator hands one of its messages out, or a new life of it has begun."""
         self._next: deque[ProcessQueue] = deque()

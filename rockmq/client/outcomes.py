@@ -34,10 +34,8 @@ class Ended(ABC):
         self._cache = cache
 
     def acknowledged(self, message: ConsumedMessage) -> None:
-        process_queue = message.process_queue
-        process_queue.counts.done += 1
-        self._cache.finish(process_queue, message.queue_offset, message.stored.size)
-        self._inbox.ended(process_queue)
+        self._count(message, done=1)
+        self._finish(message)
 
     @abstractmethod
     async def refused(self, message: ConsumedMessage, delay_level: int, delay: float | None = None) -> None: ...
@@ -47,6 +45,12 @@ class Ended(ABC):
         self._inbox.ended(message.process_queue)
         if not message.process_queue.dropped:
             self._inbox.put_first(message)
+
+    def _count(self, message: ConsumedMessage, *, done: int = 0, failed: int = 0) -> None:
+        process_queue = message.process_queue
+        process_queue.counts.done += done
+        process_queue.counts.failed += failed
+        process_queue.work.ended(self._inbox.clock.monotonic() - message.taken, done=done, failed=failed)
 
     def _finish(self, message: ConsumedMessage) -> None:
         process_queue = message.process_queue
@@ -66,7 +70,7 @@ class Concurrent(Ended):
 
     async def refused(self, message: ConsumedMessage, delay_level: int, delay: float | None = None) -> None:
         process_queue = message.process_queue
-        process_queue.counts.failed += 1
+        self._count(message, failed=1)
         if process_queue.dropped:
             return  # its new owner gets it
         try:
@@ -117,7 +121,7 @@ class Orderly(Ended):
         self._suspend = suspend
 
     async def refused(self, message: ConsumedMessage, delay_level: int, delay: float | None = None) -> None:
-        message.process_queue.counts.failed += 1
+        self._count(message, failed=1)
         last = self._times_max is not None and message.reconsume_times >= self._times_max
         if message.process_queue.dropped:
             self._inbox.ended(message.process_queue)
@@ -154,6 +158,6 @@ class Orderly(Ended):
 
 class Broadcast(Ended):
     async def refused(self, message: ConsumedMessage, delay_level: int, delay: float | None = None) -> None:
-        message.process_queue.counts.failed += 1
+        self._count(message, failed=1)
         log.warning("%r failed and is dropped, as the group is a broadcast", message)
         self._finish(message)

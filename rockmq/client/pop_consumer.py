@@ -29,6 +29,7 @@ from rockmq.client.pop_acks import Acks
 from rockmq.client.pop_message import HandedPop, PopMessage
 from rockmq.client.pull import Backoff
 from rockmq.client.running_info import PopProcessQueueInfo
+from rockmq.client.stats import QueueStats
 from rockmq.client.subscription import Topics, Wanted, subscription, subscriptions
 from rockmq.protocol import pop
 from rockmq.protocol import topics as topic_names
@@ -279,6 +280,9 @@ class PopConsumer:
             self._drop(message)
             return False
         message.state = State.DELIVERED
+        message.taken = self._instance.clock.monotonic()
+        if self._instance.hooks is not None:
+            message.watched = self._instance.hooks.consuming(self.group, message.stored, message.queue)
         return True
 
     def _take_back(self) -> list[PopMessage]:
@@ -292,7 +296,12 @@ class PopConsumer:
 
     # What becomes of a message
 
+    def _count(self, message: PopMessage, *, done: int = 0, failed: int = 0) -> None:
+        seconds = self._instance.clock.monotonic() - message.taken
+        self._instance.stats.consumed(self.group, message.topic).ended(seconds, done=done, failed=failed)
+
     def acknowledged(self, message: PopMessage) -> None:
+        self._count(message, done=1)
         self._acks.add(message)
 
     def _acknowledged(self, message: PopMessage, told: bool) -> None:
@@ -325,6 +334,7 @@ class PopConsumer:
         if message.reconsume_times >= self._max_reconsume_times:
             await self.given_up(message)
             return
+        self._count(message, failed=1)
         await self._postpone(message, _backoff(message) if delay is None else delay)
 
     async def _postpone(self, message: PopMessage, delay: float) -> None:
@@ -341,6 +351,7 @@ class PopConsumer:
 
     async def given_up(self, message: PopMessage) -> None:
         """Have the broker make it a dead letter, then acknowledge it (ConsumerProcessor.forwardMessageToDeadLetterQueue)."""
+        self._count(message, failed=1)
         stored = message.stored
         header = SendMessageBack(
             offset=stored.position,
@@ -535,6 +546,9 @@ class PopConsumer:
         handle = ReceiptHandle(0, 0, 0, 0, "0", message.broker_name, message.queue_id, message.queue_offset)
         self._ready.put_nowait(PopMessage(message, handle, None, float("inf"), handed))
         return DirectResult(order=self._order, consume_result=await handed.result, spent_time_mills=0)
+
+    def queue_stats(self) -> tuple[QueueStats, ...]:
+        return ()  # brokers know
 
     def running_info(self, *, stacks: bool = False) -> bytes:
         return running_info.encode_active(

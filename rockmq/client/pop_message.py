@@ -16,6 +16,7 @@ from typing import Protocol
 
 from rockmq.base.errors import ClientError, ProtocolError
 from rockmq.client.delivery import State
+from rockmq.client.hooks import Watched
 from rockmq.client.pop import PopLoop
 from rockmq.client.retries import Retry
 from rockmq.protocol.bodies.common import MessageQueue
@@ -54,7 +55,7 @@ class PopMessage:
     `stored` is all that the broker keeps of it, `handle` what it is acknowledged by.
     """
 
-    __slots__ = ("_outcome", "changing", "expires_at", "following", "handle", "loop", "state", "stored")
+    __slots__ = ("_outcome", "changing", "expires_at", "following", "handle", "loop", "state", "stored", "taken", "watched")
 
     def __init__(
         self, stored: StoredMessage, handle: ReceiptHandle, loop: PopLoop | None, expires_at: float, outcome: PopOutcome
@@ -71,6 +72,10 @@ class PopMessage:
         self.changing: asyncio.Task[None] | None = None
         """A change of its invisible time that is under way, and with it the handle."""
         self.state = State.WAITING
+        self.taken = 0.0
+        """When the application got it, by the clock's `monotonic`."""
+        self.watched: Watched | None = None
+        """What hooks know of it, while the application has it."""
         self._outcome = outcome
 
     @property
@@ -181,6 +186,8 @@ class PopMessage:
         if self.state is not State.DELIVERED:
             raise ClientError(f"{self!r} was acknowledged or refused before")
         self.state = state
+        if self.watched is not None:
+            self.watched.end(succeeded=state is State.DONE)
 
     def __repr__(self) -> str:
         stored = self.stored
@@ -199,12 +206,16 @@ class PopProcessing:
 
     async def __aenter__(self) -> PopMessage:
         self._message._outcome.working(+1)
+        if self._message.watched is not None:
+            self._message.watched.enter()
         return self._message
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool | None:
         message = self._message
+        if message.watched is not None:
+            message.watched.leave(error)
         try:
             if message.state is not State.DELIVERED:
                 pass  # ended inside the block

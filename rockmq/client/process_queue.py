@@ -10,6 +10,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from rockmq.client.consume_stats import Counts
+from rockmq.client.stats import QueueStats, Work
 from rockmq.protocol.bodies.common import MessageQueue
 
 if TYPE_CHECKING:
@@ -55,9 +56,12 @@ class ProcessQueue:
         self.queue = queue
         self.limits = DEFAULT_LIMITS
         self.counts = Counts()
-        """Its topic's."""
+        self.work = Work()
+        """Its topic's, both."""
         self.next_offset = offset
         """Where the next pull begins."""
+        self.max_offset: int | None = None
+        """What the broker said last of where the queue ends."""
         self.dropped = False
         """True when the queue is no longer ours: what comes of its messages doesn't matter any more."""
         self.bytes = 0
@@ -96,6 +100,10 @@ class ProcessQueue:
     def offset(self) -> int:
         """What may be committed: every message below it is finished."""
         return self._unfinished[0] if self._unfinished else self.next_offset
+
+    def stats(self) -> QueueStats:
+        lag = max(self.max_offset - self.offset, 0) if self.max_offset is not None else None
+        return QueueStats(self.queue, self.offset, self.count, self.bytes, self.delivered, lag)
 
     @property
     def count(self) -> int:

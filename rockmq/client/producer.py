@@ -16,7 +16,7 @@ from rockmq.base.errors import (
     RockMQError,
     TooManyInFlight,
 )
-from rockmq.client import batching, queues, timers
+from rockmq.client import batching, hooks, queues, timers
 from rockmq.client.accumulator import Accumulator, Held, Kind
 from rockmq.client.batching import PART_OVERHEAD, Part
 from rockmq.client.composing import DELAYS, REPLY, Composer, Topic
@@ -212,10 +212,14 @@ class Producer:
                 route = await instance.routes.get_for_sending(message.topic)
                 if not route.targets:
                     raise ConnectError(f"no broker of topic {message.topic!r} takes messages")
-                target = sending.choose(route.targets, None)
+                sending.target = target = sending.choose(route.targets, None)
+                if instance.hooks is not None:
+                    instance.hooks.sending(sending)
                 await instance.remoting.send_oneway(target.address, sending.request(target))
         except TimeoutError:
             raise RequestTimeout(f"a one-way send to {message.topic!r} couldn't leave in time") from None
+        finally:
+            sending.result.cancel()  # nobody waits for one
 
     async def request(
         self,
@@ -269,7 +273,9 @@ class Producer:
         `recallMessageEnable=false` (the default).
         """
         self._sender_now()
-        return await timers.recall(self._instance, self.group, handle, self._options.timeout if timeout is None else timeout)
+        seconds = self._options.timeout if timeout is None else timeout
+        with hooks.recalling(self._instance.hooks, self.group, handle):
+            return await timers.recall(self._instance, self.group, handle, seconds)
 
     async def flush(self) -> None:
         """Send what waits for others, and wait until nothing is on its way any more."""
@@ -361,7 +367,7 @@ class Producer:
                 kind = kind._replace(queue=choose(route.targets, None).queue)
             except Exception:  # the user's selector, or a queue that isn't there  # noqa: BLE001
                 return None
-        text, msg_id = self._composer.text(message, key)
+        text, msg_id = self._composer.text_in_batch(message, key)
         properties = text.encode()
         size = PART_OVERHEAD + len(body) + len(properties)
         if size > accumulator.batch_bytes:

@@ -206,6 +206,7 @@ class PullLoop:
             return
         self._broker_id = result.suggested_broker_id
         process_queue.pulled_at = loop.time()
+        process_queue.max_offset = result.max_offset
         if result.status is PullStatus.FOUND:
             process_queue.counts.pulls += 1
             process_queue.counts.pull_seconds += process_queue.pulled_at - asked_at

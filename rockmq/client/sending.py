@@ -109,8 +109,8 @@ class Sending:
     counts against that on messages."""
 
     __slots__ = (
-        "attempts_left", "avoid", "begun", "body", "channel", "choose", "code", "count", "deadline", "failures", "fields",
-        "msg_id", "opaque", "result", "retries", "sender", "size", "stored", "target", "topic", "until",
+        "answer", "attempts_left", "avoid", "begun", "body", "channel", "choose", "code", "count", "deadline", "failures",
+        "fields", "msg_id", "opaque", "result", "retries", "sender", "size", "started", "stored", "target", "topic", "until",
     )  # fmt: skip
 
     def __init__(
@@ -144,7 +144,9 @@ class Sending:
         self.avoid: str | None = None
         self.stored: SendReceipt | None = None
         """What an attempt came to that is repeated although the message is stored."""
+        self.started = 0.0
         self.target: Target
+        self.answer: dict[str, str] = {}
         self.channel: Channel | None = None
         """Where an answer is waited for."""
         self.opaque = 0
@@ -153,6 +155,12 @@ class Sending:
     def start(self) -> None:
         """Begin; room in flight was taken before."""
         self.sender.start(self)
+
+    @property
+    def broker(self) -> str:
+        """Address of the broker that was asked last."""
+        target = getattr(self, "target", None)
+        return target.address if target is not None else ""
 
     def attempt(self) -> None:
         """Choose a queue and write the request, now or when route and connection are there."""
@@ -245,6 +253,7 @@ class Sending:
         channel, self.channel = self.channel, None
         if self._is_over():
             return
+        self.answer = answer.fields
         status = _STATUSES.get(answer.code)
         if status is None:
             retriable = answer.code in self.retries.codes
@@ -281,6 +290,7 @@ class Sending:
         else:
             remark = f"the message is stored, but its durability is {receipt.durability!r}: {receipt.status.meaning}"
             self.result.set_exception(ResponseError(receipt.status, remark, self.target.address, retriable=True))
+        self.sender.count(self, succeeded=True)
         self.sender.ended(self)
 
     def _is_to_be_stored_again(self) -> bool:
@@ -354,6 +364,7 @@ class Sending:
                 if len(self.failures) > 1:
                     error.add_note(f"{len(self.failures)} attempts: " + "; ".join(self.failures))
                 self.result.set_exception(error)
+                self.sender.count(self, succeeded=False)
         self.sender.ended(self)
 
     def _forget(self) -> None:
@@ -391,10 +402,20 @@ class Sender:
 
     def start(self, sending: Sending) -> None:
         """See `Sending.start`."""
+        if self.instance.hooks is not None:
+            self.instance.hooks.sending(sending)
         self._active.add(sending)
+        sending.started = self.loop.time()
         if sending.deadline < self._sweep_at:
             self._sweep_by(sending.deadline)
         sending.attempt()
+
+    def count(self, sending: Sending, *, succeeded: bool) -> None:
+        """Note a result that is there."""
+        messages = sending.msg_id.count(",") + 1
+        work = self.instance.stats.sent(sending.topic)
+        seconds = self.loop.time() - sending.started
+        work.ended(seconds, done=messages if succeeded else 0, failed=0 if succeeded else messages)
 
     async def room_for(self, size: int, deadline: float) -> None:
         """Wait for room in flight and take it. Raises TooManyInFlight, ClientClosed."""

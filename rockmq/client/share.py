@@ -98,6 +98,7 @@ class Share:
     def _open(self, process_queue: ProcessQueue) -> None:
         queue = process_queue.queue
         process_queue.limits = self._limits
+        process_queue.work = self._instance.stats.consumed(self._group, queue.topic)
         process_queue.counts = self.stats.setdefault(queue.topic, TopicStats()).now
         loop = PullLoop(
             self._instance,

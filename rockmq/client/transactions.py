@@ -5,7 +5,7 @@ deliver. If it isn't told, because the sender has died or doesn't know yet, it a
 """
 
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from enum import IntEnum
 
@@ -14,6 +14,7 @@ import msgspec
 from rockmq.base.errors import ClientError, InvalidMessage, RemotingError, ResponseError
 from rockmq.base.tasks import Tasks
 from rockmq.client.composing import DELAYS
+from rockmq.client.hooks import TransactionEnd
 from rockmq.client.instance import API_TIMEOUT, Instance
 from rockmq.client.options import ONCE, ProducerOptions
 from rockmq.client.producer import Producer
@@ -130,7 +131,7 @@ class TransactionProducer(Producer):
         """
         sent, broker = await self._send_half(message, key, queue, selector, timeout)
         if sent.status is not SendStatus.OK:
-            await self._end(broker, sent, Decision.ROLLBACK, None)
+            await self._end(broker, sent, message, Decision.ROLLBACK, None)
             raise ResponseError(sent.status, f"the message is stored, but {sent.status.meaning}", broker, retriable=True)
         transaction = Transaction(sent)
         try:
@@ -138,11 +139,13 @@ class TransactionProducer(Producer):
         except BaseException as error:
             transaction.decision = Decision.ROLLBACK
             try:
-                transaction.confirmed = await self._end(broker, sent, Decision.ROLLBACK, f"{type(error).__name__}: {error}")
+                transaction.confirmed = await self._end(
+                    broker, sent, message, Decision.ROLLBACK, f"{type(error).__name__}: {error}"
+                )
             except ResponseError as refused:
                 error.add_note(f"the transaction couldn't be rolled back either: {refused}")
             raise
-        transaction.confirmed = await self._end(broker, sent, transaction.decision, None)
+        transaction.confirmed = await self._end(broker, sent, message, transaction.decision, None)
 
     async def send_in_transaction(
         self,
@@ -167,9 +170,9 @@ class TransactionProducer(Producer):
             try:
                 decision = Decision(await execute(receipt))
             except Exception as error:
-                await self._end(broker, receipt, Decision.UNKNOWN, f"{type(error).__name__}: {error}")
+                await self._end(broker, receipt, message, Decision.UNKNOWN, f"{type(error).__name__}: {error}")
                 raise
-        confirmed = await self._end(broker, receipt, decision, None)
+        confirmed = await self._end(broker, receipt, message, decision, None)
         return TransactionReceipt(receipt, decision, confirmed)
 
     async def _send_half(
@@ -191,8 +194,11 @@ class TransactionProducer(Producer):
         )
         return await self._finish(sending), sending.target.address
 
-    async def _end(self, broker: str, receipt: SendReceipt, decision: Decision, remark: str | None) -> bool:
+    async def _end(
+        self, broker: str, receipt: SendReceipt, message: Message, decision: Decision, remark: str | None
+    ) -> bool:
         """Tell the broker; whether it has answered."""
+        self._tell_hooks(message.topic, receipt.msg_id, message.all_properties(), broker, decision, False)
         header = EndTransaction(
             producer_group=self.group,
             tran_state_table_offset=receipt.queue_offset,
@@ -251,3 +257,11 @@ class TransactionProducer(Producer):
         request = self._instance.request(RequestCode.END_TRANSACTION, answer)
         request.remark = remark
         connection.send_oneway(request)
+        self._tell_hooks(header.topic or message.topic, message.msg_id, message.properties, connection.peer, decision, True)
+
+    def _tell_hooks(
+        self, topic: str, msg_id: str, properties: Mapping[str, str], broker: str, decision: Decision, from_check: bool
+    ) -> None:
+        if self._instance.hooks is not None:
+            end = TransactionEnd(self.group, topic, msg_id, properties, broker, decision.name, from_check)
+            self._instance.hooks.transaction_ended(end)

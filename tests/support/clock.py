@@ -1,5 +1,8 @@
 """Time that stands still until a test moves it."""
 
+import asyncio
+from collections.abc import Callable
+
 
 class FakeClock:
     def __init__(self) -> None:
@@ -13,3 +16,7 @@ class FakeClock:
 
     def pass_ms(self, ms: float) -> None:
         self.seconds += ms / 1000
+
+    def call_later(self, seconds: float, callback: Callable[[], object]) -> asyncio.TimerHandle:
+        """By the loop's time: what waits looks at the clock then."""
+        return asyncio.get_running_loop().call_later(seconds, callback)

@@ -82,3 +82,6 @@ class LoopClock:
 
     def monotonic(self) -> float:
         return self._loop.time()
+
+    def call_later(self, seconds: float, callback: Callable[[], object]) -> asyncio.TimerHandle:
+        return self._loop.call_later(seconds, callback)
