@@ -17,6 +17,11 @@ class InFlight:
         self.bytes = 0
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
 
+    @property
+    def waited_for(self) -> bool:
+        """Whether somebody waits for room."""
+        return bool(self._waiting)
+
     def take_nowait(self, size: int) -> bool:
         """Take room for a message of so many bytes if there is some and nobody waits for it."""
         taken = self.bytes + size

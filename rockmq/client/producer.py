@@ -290,14 +290,17 @@ class Producer:
                 return
 
     def _make_room(self) -> None:
-        """What waits for others waits no longer, as it takes room."""
+        """Somebody waits for room: what takes it and waits for others goes at the end of this turn."""
         if self._accumulator is not None:
-            self._accumulator.flush()
+            self._accumulator.loop.call_soon(self._accumulator.flush)
 
     async def _finish(self, sending: Sending | Held) -> SendReceipt:
-        if not self._instance.in_flight.take_nowait(sending.size):
+        in_flight = self._instance.in_flight
+        if not in_flight.take_nowait(sending.size):
             self._make_room()
             await self._sender_now().room_for(sending.size, sending.deadline)
+            if in_flight.waited_for:
+                self._make_room()
         sending.start()
         return await sending.result
 

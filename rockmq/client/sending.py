@@ -230,7 +230,7 @@ class Sending:
         self.opaque = request.opaque
         sender = self.sender
         if sender.faults is not None:
-            self.begun = sender.loop.time()
+            self.begun = sender.instance.clock.monotonic()
         if self.retries.timeout_per_attempt is not None and self.attempts_left > 0:
             self.until = min(self.deadline, sender.loop.time() + self.retries.timeout_per_attempt)
             sender.watch(self)
@@ -273,7 +273,7 @@ class Sending:
             durability = reached(sender.promises.of(channel), status, waited=_NO_WAIT not in self.fields[_PROPERTIES])
             receipt = msgspec.structs.replace(receipt, durability=durability)
         if sender.faults is not None:
-            sender.faults.answered(self.target, sender.loop.time() - self.begun)
+            sender.faults.answered(self.target, sender.instance.clock.monotonic() - self.begun)
         if status is not SendStatus.OK and self._is_to_be_stored_again():
             self.stored = receipt
             self.until = self.deadline

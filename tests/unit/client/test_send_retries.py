@@ -53,16 +53,16 @@ def script(brokers: list[FakeBroker], steps: list[Step]) -> list[str]:
         ({}, [BUSY, BUSY, BUSY], ResponseError),
         ({}, ["cut", 0], SendStatus.OK),
         ({}, ["cut", "cut", "cut"], ConnectionLost),
-        ({}, ["silence"], RequestTimeout),
+        ({"timeout": 0.5}, ["silence"], RequestTimeout),
         ({}, [ILLEGAL], ResponseError),
         ({}, [BUSY, ILLEGAL], ResponseError),
         ({}, [NOT_STORED], ResponseError),
         ({"retry_codes": [NOT_STORED]}, [NOT_STORED, 0], SendStatus.OK),
         ({"retries": 0}, [BUSY], ResponseError),
         ({"retries": 4}, [BUSY, "cut", BUSY, BUSY, 0], SendStatus.OK),
-        ({"timeout_per_attempt": 0.1}, ["silence", 0], SendStatus.OK),
-        ({"timeout_per_attempt": 0.1}, ["silence", BUSY, 0], SendStatus.OK),
-        ({"timeout_per_attempt": 0.1}, ["silence", "silence", "silence"], RequestTimeout),
+        ({"timeout_per_attempt": 1.0}, ["silence", 0], SendStatus.OK),
+        ({"timeout_per_attempt": 1.0}, ["silence", BUSY, 0], SendStatus.OK),
+        ({"timeout_per_attempt": 0.2, "timeout": 1.0}, ["silence", "silence", "silence"], RequestTimeout),
         ({"retry_another_broker_when_not_store_ok": True}, [10, 0], SendStatus.OK),
         ({"retry_another_broker_when_not_store_ok": True}, [10, 11, 12], SendStatus.FLUSH_SLAVE_TIMEOUT),
         ({"retry_another_broker_when_not_store_ok": True}, [11, ILLEGAL], SendStatus.SLAVE_NOT_AVAILABLE),
@@ -79,7 +79,7 @@ async def test_attempts(
 ) -> None:
     """Two brokers: each attempt goes to the one that wasn't asked just before."""
     asked = script([broker, other], steps)
-    async with mq.producer("pg", timeout=1.0, **options) as producer:
+    async with mq.producer("pg", **({"timeout": 20.0} | options)) as producer:
         if isinstance(outcome, SendStatus):
             assert (await producer.send(HELLO)).status is outcome
         else:
@@ -123,7 +123,7 @@ async def test_a_late_answer_to_an_earlier_attempt_is_nobodys(mq: Client, broker
     async with mq.producer("pg", timeout_per_attempt=0.1) as producer:
         receipt = await producer.send(HELLO)
         assert receipt.status is SendStatus.OK
-        (header, request), _ = held
+        header, request = held[0]
         first = broker if header.bname == "a" else other
         first.connections[0].write(first.store(header, request).encode())
         assert (await producer.send(HELLO)).msg_id != receipt.msg_id

@@ -153,13 +153,15 @@ async def test_a_block_that_raises_rolls_back(mq: Client, broker: FakeBroker) ->
             async with producer.transaction(Message("T", b"x")):
                 raise ZeroDivisionError("the database is away")
 
+        inside = asyncio.Event()
+
         async def be_cancelled() -> None:
             async with producer.transaction(Message("T", b"x")):
+                inside.set()
                 await asyncio.sleep(60)
 
         task = asyncio.create_task(be_cancelled())
-        await eventually(lambda: len(broker.headers) == 2)
-        await asyncio.sleep(0.05)
+        await inside.wait()
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
