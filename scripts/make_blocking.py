@@ -116,7 +116,10 @@ class Writer:
             (tree,) = ast.parse(textwrap.dedent(inspect.getsource(owner))).body
             assert isinstance(tree, ast.ClassDef)
             for node in tree.body:
-                if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name not in seen:
+                if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                    continue
+                # The attributes that a base's constructor makes are there too.
+                if node.name not in seen or (node.name == "__init__" and of is not ROOT):
                     seen.add(node.name)
                     self._method(of, node, module)
 

@@ -29,6 +29,8 @@ MODULES = (
 )
 CONSTRUCTED = {"Client", "OpenTelemetry", "RockMQBroker", "Server", "VirtualTime"}
 """Classes that users make objects of, other than plain data."""
+PARTS = ("Reading", "Received")
+"""Bases that users don't meet: what they have is told of the classes that are made of them."""
 INTERNAL = {*vars(Member), *vars(Outcome), *vars(PopOutcome), "Hooks", "Watched", "recalling"}
 """What the client's parts ask each other."""
 FILE = Path(__file__).resolve().parents[1] / "docs" / "reference.md"
@@ -73,7 +75,7 @@ def _tree(found: object) -> ast.FunctionDef | ast.AsyncFunctionDef | None:
 
 
 def _class(name: str, of: type) -> list[str]:
-    bases = ", ".join(each.__name__ for each in of.__bases__ if each is not object)
+    bases = ", ".join(each.__name__ for each in of.__bases__ if each is not object and each.__name__ not in PARTS)
     parts = [f"### `{name}`" + (f" ({bases})" if bases else "") + "\n", _doc(of.__doc__ if _is_own(of) else None)]
     if issubclass(of, enum.Enum):
         return [*parts, ", ".join(f"`{each.name}`" for each in of) + "\n"]
@@ -97,10 +99,10 @@ def _public(target: ast.expr) -> bool:
 
 
 def _functions(of: type) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
-    """Public methods and properties, those of Reading too, and the constructor of what users make objects of."""
+    """Public methods and properties, and the constructor of what users make objects of."""
     found: dict[str, ast.FunctionDef | ast.AsyncFunctionDef] = {}
     for owner in of.__mro__:
-        if owner.__module__.startswith("rockmq") and (owner is of or owner.__name__ == "Reading"):
+        if owner.__module__.startswith("rockmq") and (owner is of or owner.__name__ in PARTS):
             (tree,) = ast.parse(textwrap.dedent(inspect.getsource(owner))).body
             assert isinstance(tree, ast.ClassDef)
             for node in tree.body:

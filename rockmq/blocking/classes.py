@@ -33,7 +33,6 @@ from rockmq.client.admin.groups import (
 from rockmq.client.admin.members import DirectResult
 from rockmq.client.admin.topics import TopicRoute, TopicSettings, TopicStats
 from rockmq.client.consumer_options import ConsumerOptions
-from rockmq.client.delivery import State
 from rockmq.client.durability import Wanted as WantedDurability
 from rockmq.client.handlers import Workers
 from rockmq.client.hooks import Hook
@@ -43,6 +42,7 @@ from rockmq.client.options import BATCH_BYTES, COMPRESS_FROM, MESSAGE_SIZE_MAX
 from rockmq.client.pop import PopLoop
 from rockmq.client.pull import PullResult
 from rockmq.client.queues import Selector
+from rockmq.client.received import State
 from rockmq.client.retries import Retry
 from rockmq.client.sending import SendReceipt
 from rockmq.client.states import StateChange
@@ -99,61 +99,9 @@ class ConsumedMessage(Wrapper[aio.ConsumedMessage]):
     """
 
     @property
-    def stored(self) -> StoredMessage:
-        return self._wrapped.stored
-
-    @property
-    def topic(self) -> str:
-        """The topic it was sent to, also when it comes by way of the group's retry topic."""
-        return self._wrapped.topic
-
-    @property
-    def body(self) -> bytes:
-        """Raises ProtocolError, which names the message, when it can't be decompressed."""
-        return self._wrapped.body
-
-    @property
-    def tag(self) -> str | None:
-        return self._wrapped.tag
-
-    @property
-    def keys(self) -> list[str]:
-        return self._wrapped.keys
-
-    @property
-    def key(self) -> str | None:
-        """The first of its keys."""
-        return self._wrapped.key
-
-    @property
-    def properties(self) -> dict[str, str]:
-        return self._wrapped.properties
-
-    @property
-    def msg_id(self) -> str:
-        return self._wrapped.msg_id
-
-    @property
     def queue(self) -> MessageQueue:
         """The queue it was read from."""
         return self._wrapped.queue
-
-    @property
-    def queue_offset(self) -> int:
-        return self._wrapped.queue_offset
-
-    @property
-    def reconsume_times(self) -> int:
-        """How often it was delivered before."""
-        return self._wrapped.reconsume_times
-
-    @property
-    def born_timestamp(self) -> int:
-        return self._wrapped.born_timestamp
-
-    @property
-    def store_timestamp(self) -> int:
-        return self._wrapped.store_timestamp
 
     def ack(self) -> None:
         """It is done with. Raises ClientError when it was ended before."""
@@ -190,33 +138,9 @@ class ConsumedMessage(Wrapper[aio.ConsumedMessage]):
         """Have it delivered again at once, as if it hadn't been taken."""
         self._portal.call(self._wrapped.put_back)
 
-    def end(self, state: State) -> None:
-        """Decide, before the outcome is told; once. Raises ClientError."""
-        self._portal.call(self._wrapped.end, state)
-
-
-class PopMessage(Wrapper[aio.PopMessage]):
-    """A message as a pop consumer gets it. End it by `ack`, `nack`, `retry`, `dead_letter` or a `process` block; a message
-    that isn't ended when its invisible time is over comes again, here or elsewhere.
-
-    `stored` is all that the broker keeps of it, `handle` what it is acknowledged by.
-    """
-
     @property
     def stored(self) -> StoredMessage:
         return self._wrapped.stored
-
-    @property
-    def handle(self) -> ReceiptHandle:
-        return self._wrapped.handle
-
-    @property
-    def loop(self) -> PopLoop | None:
-        return self._wrapped.loop
-
-    @property
-    def expires_at(self) -> float:
-        return self._wrapped.expires_at
 
     @property
     def topic(self) -> str:
@@ -250,11 +174,6 @@ class PopMessage(Wrapper[aio.PopMessage]):
         return self._wrapped.msg_id
 
     @property
-    def queue(self) -> MessageQueue:
-        """The queue it was popped from; that of a message which comes again is the retry topic's."""
-        return self._wrapped.queue
-
-    @property
     def queue_offset(self) -> int:
         return self._wrapped.queue_offset
 
@@ -270,6 +189,35 @@ class PopMessage(Wrapper[aio.PopMessage]):
     @property
     def store_timestamp(self) -> int:
         return self._wrapped.store_timestamp
+
+    def end(self, state: State) -> None:
+        """Decide, before the outcome is told; once. Raises ClientError."""
+        self._portal.call(self._wrapped.end, state)
+
+
+class PopMessage(Wrapper[aio.PopMessage]):
+    """A message as a pop consumer gets it. End it by `ack`, `nack`, `retry`, `dead_letter` or a `process` block; a message
+    that isn't ended when its invisible time is over comes again, here or elsewhere.
+
+    `stored` is all that the broker keeps of it, `handle` what it is acknowledged by.
+    """
+
+    @property
+    def handle(self) -> ReceiptHandle:
+        return self._wrapped.handle
+
+    @property
+    def loop(self) -> PopLoop | None:
+        return self._wrapped.loop
+
+    @property
+    def expires_at(self) -> float:
+        return self._wrapped.expires_at
+
+    @property
+    def queue(self) -> MessageQueue:
+        """The queue it was popped from; that of a message which comes again is the retry topic's."""
+        return self._wrapped.queue
 
     def ack(self) -> None:
         """It is done with. The broker is told soon, together with others; if that fails the message comes again.
@@ -305,6 +253,62 @@ class PopMessage(Wrapper[aio.PopMessage]):
         return cast(
             "PopProcessing", wrap(self._portal.call(self._wrapped.process, retry=retry, suppress=suppress), self._portal)
         )
+
+    @property
+    def stored(self) -> StoredMessage:
+        return self._wrapped.stored
+
+    @property
+    def topic(self) -> str:
+        """The topic it was sent to, also when it comes by way of the group's retry topic."""
+        return self._wrapped.topic
+
+    @property
+    def body(self) -> bytes:
+        """Raises ProtocolError, which names the message, when it can't be decompressed."""
+        return self._wrapped.body
+
+    @property
+    def tag(self) -> str | None:
+        return self._wrapped.tag
+
+    @property
+    def keys(self) -> list[str]:
+        return self._wrapped.keys
+
+    @property
+    def key(self) -> str | None:
+        """The first of its keys."""
+        return self._wrapped.key
+
+    @property
+    def properties(self) -> dict[str, str]:
+        return self._wrapped.properties
+
+    @property
+    def msg_id(self) -> str:
+        return self._wrapped.msg_id
+
+    @property
+    def queue_offset(self) -> int:
+        return self._wrapped.queue_offset
+
+    @property
+    def reconsume_times(self) -> int:
+        """How often it was delivered before."""
+        return self._wrapped.reconsume_times
+
+    @property
+    def born_timestamp(self) -> int:
+        return self._wrapped.born_timestamp
+
+    @property
+    def store_timestamp(self) -> int:
+        return self._wrapped.store_timestamp
+
+    def end(self, state: State) -> None:
+        """Decide, before the outcome is told; once. Raises ClientError."""
+        self._portal.call(self._wrapped.end, state)
 
 
 class Transaction(Wrapper[aio.Transaction]):

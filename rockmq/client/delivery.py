@@ -12,15 +12,15 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
-from enum import Enum, auto
 from types import TracebackType
 from typing import Any, Protocol
 
 from rockmq.base.clock import Clock, SystemClock
-from rockmq.base.errors import ClientError, ProtocolError
+from rockmq.base.errors import ClientError
 from rockmq.client import retries
 from rockmq.client.hooks import Watched
 from rockmq.client.process_queue import ProcessQueue
+from rockmq.client.received import Received, State
 from rockmq.client.retries import Retry
 from rockmq.protocol import properties as names
 from rockmq.protocol import topics
@@ -40,13 +40,6 @@ EXPIRED_LEVEL = 3
 """Delay level of a message whose handler hangs (ProcessQueue.cleanExpiredMsg)."""
 
 
-class State(Enum):
-    WAITING = auto()
-    DELIVERED = auto()
-    REFUSED = auto()
-    DONE = auto()
-
-
 class Outcome(Protocol):
     """Takes what the application decided about a message."""
 
@@ -61,82 +54,26 @@ class Outcome(Protocol):
         """It shall be delivered again at once: the application was interrupted."""
 
 
-class ConsumedMessage:
+class ConsumedMessage(Received):
     """A message as a consumer gets it. End it by `ack`, `nack`, `retry`, `dead_letter` or a `process` block; until then it
     counts as in flight.
 
     `stored` is all that the broker keeps of it. It can be pickled: the copy tells the same, but can't be ended.
     """
 
-    __slots__ = ("error", "outcome", "process_queue", "state", "stored", "taken", "watched")
+    __slots__ = ("error", "outcome", "process_queue")
 
     def __init__(self, stored: StoredMessage, process_queue: ProcessQueue, outcome: Outcome) -> None:
-        self.stored = stored
+        super().__init__(stored)
         self.process_queue = process_queue
-        self.state = State.WAITING
         self.error: Exception | None = None
         """What its handler raised, if it did."""
         self.outcome = outcome
-        self.taken = 0.0
-        """When the application got it, by the clock's `monotonic`."""
-        self.watched: Watched | None = None
-        """What hooks know of it, while the application has it."""
-
-    @property
-    def topic(self) -> str:
-        """The topic it was sent to, also when it comes by way of the group's retry topic."""
-        return self.stored.topic
-
-    @property
-    def body(self) -> bytes:
-        """Raises ProtocolError, which names the message, when it can't be decompressed."""
-        if self.stored.fault is not None:
-            raise ProtocolError(self.stored.fault)
-        return self.stored.body
-
-    @property
-    def tag(self) -> str | None:
-        return self.stored.tag
-
-    @property
-    def keys(self) -> list[str]:
-        return self.stored.keys
-
-    @property
-    def key(self) -> str | None:
-        """The first of its keys."""
-        keys = self.stored.keys
-        return keys[0] if keys else None
-
-    @property
-    def properties(self) -> dict[str, str]:
-        return self.stored.properties
-
-    @property
-    def msg_id(self) -> str:
-        return self.stored.msg_id
 
     @property
     def queue(self) -> MessageQueue:
         """The queue it was read from."""
         return self.process_queue.queue
-
-    @property
-    def queue_offset(self) -> int:
-        return self.stored.queue_offset
-
-    @property
-    def reconsume_times(self) -> int:
-        """How often it was delivered before."""
-        return self.stored.reconsume_times
-
-    @property
-    def born_timestamp(self) -> int:
-        return self.stored.born_timestamp
-
-    @property
-    def store_timestamp(self) -> int:
-        return self.stored.store_timestamp
 
     async def ack(self) -> None:
         """It is done with. Raises ClientError when it was ended before."""
@@ -175,14 +112,6 @@ class ConsumedMessage:
         """Have it delivered again at once, as if it hadn't been taken."""
         self.end(State.WAITING)
         self.outcome.returned(self)
-
-    def end(self, state: State) -> None:
-        """Decide, before the outcome is told; once. Raises ClientError."""
-        if self.state is not State.DELIVERED:
-            raise ClientError(f"{self!r} was acknowledged or refused before")
-        self.state = state
-        if self.watched is not None:
-            self.watched.end(succeeded=state is State.DONE)
 
     def __reduce__(self) -> tuple[object, ...]:
         return _copy, (self.stored, self.queue)

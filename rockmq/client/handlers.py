@@ -14,7 +14,8 @@ from concurrent.futures import BrokenExecutor, Executor, ThreadPoolExecutor
 from typing import Any, Literal, TypeVar, cast
 
 from rockmq.base.errors import ClientError
-from rockmq.client.delivery import ConsumedMessage, Processing, State
+from rockmq.client.delivery import ConsumedMessage, Processing
+from rockmq.client.received import State
 from rockmq.client.retries import Retry
 
 log = logging.getLogger(__name__)

@@ -14,9 +14,10 @@ from abc import ABC, abstractmethod
 
 from rockmq.base.errors import RockMQError
 from rockmq.client import retries
-from rockmq.client.delivery import ConsumedMessage, Inbox, State
+from rockmq.client.delivery import ConsumedMessage, Inbox
 from rockmq.client.orderly import OrderlyInbox
 from rockmq.client.process_queue import Cache
+from rockmq.client.received import State
 from rockmq.client.send_back import SendBack
 from rockmq.protocol.codes import ResponseCode
 

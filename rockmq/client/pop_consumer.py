@@ -22,12 +22,13 @@ from rockmq.base.tasks import Tasks
 from rockmq.client import running_info
 from rockmq.client.assignment import assignments
 from rockmq.client.check_client import check_filters
-from rockmq.client.delivery import YIELD_EVERY, State
+from rockmq.client.delivery import YIELD_EVERY
 from rockmq.client.instance import Instance
 from rockmq.client.pop import FROM_BEGINNING, FROM_END, PopLoop, Popped
 from rockmq.client.pop_acks import Acks
 from rockmq.client.pop_message import HandedPop, PopMessage
 from rockmq.client.pull import Backoff
+from rockmq.client.received import State
 from rockmq.client.running_info import PopProcessQueueInfo
 from rockmq.client.stats import QueueStats
 from rockmq.client.subscription import Topics, Wanted, subscription, subscriptions

@@ -14,10 +14,9 @@ from datetime import timedelta
 from types import TracebackType
 from typing import Protocol
 
-from rockmq.base.errors import ClientError, ProtocolError
-from rockmq.client.delivery import State
-from rockmq.client.hooks import Watched
+from rockmq.base.errors import ClientError
 from rockmq.client.pop import PopLoop
+from rockmq.client.received import Received, State
 from rockmq.client.retries import Retry
 from rockmq.protocol.bodies.common import MessageQueue
 from rockmq.protocol.message import StoredMessage
@@ -48,19 +47,19 @@ class PopOutcome(Protocol):
         """One more, or one less, is inside a handler or a `process` block."""
 
 
-class PopMessage:
+class PopMessage(Received):
     """A message as a pop consumer gets it. End it by `ack`, `nack`, `retry`, `dead_letter` or a `process` block; a message
     that isn't ended when its invisible time is over comes again, here or elsewhere.
 
     `stored` is all that the broker keeps of it, `handle` what it is acknowledged by.
     """
 
-    __slots__ = ("_outcome", "changing", "expires_at", "following", "handle", "loop", "state", "stored", "taken", "watched")
+    __slots__ = ("_outcome", "changing", "expires_at", "following", "handle", "loop")
 
     def __init__(
         self, stored: StoredMessage, handle: ReceiptHandle, loop: PopLoop | None, expires_at: float, outcome: PopOutcome
     ) -> None:
-        self.stored = stored
+        super().__init__(stored)
         self.handle = handle
         self.loop = loop
         """Who popped it; None for a message that an administrator handed over."""
@@ -71,75 +70,19 @@ class PopMessage:
         """Popped in order: what is delivered when this one is acknowledged."""
         self.changing: asyncio.Task[None] | None = None
         """A change of its invisible time that is under way, and with it the handle."""
-        self.state = State.WAITING
-        self.taken = 0.0
-        """When the application got it, by the clock's `monotonic`."""
-        self.watched: Watched | None = None
-        """What hooks know of it, while the application has it."""
         self._outcome = outcome
-
-    @property
-    def topic(self) -> str:
-        """The topic it was sent to, also when it comes by way of the group's retry topic."""
-        return self.stored.topic
-
-    @property
-    def body(self) -> bytes:
-        """Raises ProtocolError, which names the message, when it can't be decompressed."""
-        if self.stored.fault is not None:
-            raise ProtocolError(self.stored.fault)
-        return self.stored.body
-
-    @property
-    def tag(self) -> str | None:
-        return self.stored.tag
-
-    @property
-    def keys(self) -> list[str]:
-        return self.stored.keys
-
-    @property
-    def key(self) -> str | None:
-        """The first of its keys."""
-        keys = self.stored.keys
-        return keys[0] if keys else None
-
-    @property
-    def properties(self) -> dict[str, str]:
-        return self.stored.properties
-
-    @property
-    def msg_id(self) -> str:
-        return self.stored.msg_id
 
     @property
     def queue(self) -> MessageQueue:
         """The queue it was popped from; that of a message which comes again is the retry topic's."""
         return MessageQueue(self.stored.topic, self.stored.broker_name, self.stored.queue_id)
 
-    @property
-    def queue_offset(self) -> int:
-        return self.stored.queue_offset
-
-    @property
-    def reconsume_times(self) -> int:
-        """How often it was delivered before."""
-        return self.stored.reconsume_times
-
-    @property
-    def born_timestamp(self) -> int:
-        return self.stored.born_timestamp
-
-    @property
-    def store_timestamp(self) -> int:
-        return self.stored.store_timestamp
-
     async def ack(self) -> None:
         """It is done with. The broker is told soon, together with others; if that fails the message comes again.
 
         Raises ClientError when it was ended before.
         """
-        self._end(State.DONE)
+        self.end(State.DONE)
         self._outcome.acknowledged(self)
 
     async def nack(self) -> None:
@@ -153,12 +96,12 @@ class PopMessage:
             delay = delay.total_seconds()
         if delay is not None and not 0 <= delay < float("inf"):
             raise ClientError(f"a message can't come again after {delay:g} s: expected 0 or more")
-        self._end(State.REFUSED)
+        self.end(State.REFUSED)
         await self._outcome.refused(self, delay)
 
     async def dead_letter(self) -> None:
         """Move it to the group's dead-letter topic."""
-        self._end(State.REFUSED)
+        self.end(State.REFUSED)
         await self._outcome.given_up(self)
 
     async def extend(self, seconds: float) -> None:
@@ -181,13 +124,6 @@ class PopMessage:
         logged and ends here.
         """
         return PopProcessing(self, retry, suppress)
-
-    def _end(self, state: State) -> None:
-        if self.state is not State.DELIVERED:
-            raise ClientError(f"{self!r} was acknowledged or refused before")
-        self.state = state
-        if self.watched is not None:
-            self.watched.end(succeeded=state is State.DONE)
 
     def __repr__(self) -> str:
         stored = self.stored
@@ -224,7 +160,7 @@ class PopProcessing:
             elif isinstance(error, Exception):
                 await message.retry(self._delay())
             else:
-                message._end(State.WAITING)
+                message.end(State.WAITING)
                 message._outcome.returned(message)
         finally:
             message._outcome.working(-1)

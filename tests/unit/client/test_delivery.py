@@ -5,8 +5,9 @@ import asyncio
 import pytest
 
 from rockmq.base.errors import ClientError
-from rockmq.client.delivery import ConsumedMessage, Inbox, State, consumed
+from rockmq.client.delivery import ConsumedMessage, Inbox, consumed
 from rockmq.client.process_queue import ProcessQueue
+from rockmq.client.received import State
 from rockmq.protocol.bodies.common import MessageQueue
 from rockmq.protocol.message import decode_stored
 from tests.unit.client.fakes import record
