@@ -29,7 +29,7 @@ demo: setup
 # wait, the rest mostly computes.
 test: check
 	$(CARGO) test --quiet
-	$(BIN)/pytest -n 2 --dist loadgroup $(ARGS)
+	$(BIN)/pytest -n 2 $(ARGS)
 
 soak: setup
 	export ROCKMQ_FUZZ_INPUTS=1000000; $(CARGO) test --quiet fuzz

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+from xdist.scheduler import LoadScopeScheduling
 
 # The machine may be busy, or stand still for a while.
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -13,21 +14,30 @@ settings.load_profile("patient")
 
 
 HERE = Path(__file__).parent
-PEERS = ("interop", "client")
-"""Folders whose tests share brokers: with several workers one of them runs all of these."""
+TOGETHER = {"interop": "peers", "client": "peers", "spark": "spark"}
+"""Folders whose tests share servers: with several workers one of them runs all of these."""
 
 SPARK_MISSING = [name for name in ("pyspark", "pyarrow", "pandas") if importlib.util.find_spec(name) is None]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if not item.path.is_relative_to(HERE):
-            continue
-        folder = item.path.relative_to(HERE).parts[0]
+        folder = item.path.relative_to(HERE).parts[0] if item.path.is_relative_to(HERE) else ""
         if folder in ("interop", "spark"):
             item.add_marker(folder)
-        if folder in (*PEERS, "spark"):
-            item.add_marker(pytest.mark.xdist_group("spark" if folder == "spark" else "peers"))
+
+
+class Scheduling(LoadScopeScheduling):  # type: ignore[misc]
+    """Gives a worker a file at a time, or such folders whole."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = nodeid.partition("::")[0]
+        folder = file.removeprefix("tests/").partition("/")[0]
+        return TOGETHER.get(folder, file)
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> LoadScopeScheduling:
+    return Scheduling(config, log)
 
 
 # Here and not in the folders: with several workers who writes the summary has collected nothing.

@@ -1,7 +1,7 @@
 """The client against real servers: RockMQ's, and Apache's as proof that it does what brokers of either kind expect.
 
-Each test has both by the fixture `peer`, which lives as long as the session: use topics and groups of your own (`new_topic`,
-`unique`), and a cluster of your own (`cluster.started`) for what would disturb others.
+Each test has both by the fixture `peer`, which all share: use topics and groups of your own (`new_topic`, `unique`), and a
+cluster of your own (`cluster.started`) for what would disturb others.
 """
 
 import itertools
@@ -18,7 +18,8 @@ SETTINGS = {"enablePropertyFilter": "true", "recallMessageEnable": "true"}
 NewTopic = Callable[..., Awaitable[list[MessageQueue]]]
 
 
-@pytest.fixture(scope="session", params=["rockmq", "apache"])
+# Not for the whole session: an Apache broker keeps a processor busy also when it has nothing to do.
+@pytest.fixture(scope="package", params=["rockmq", "apache"])
 def peer(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[cluster.Cluster]:
     """A name server with a broker, RockMQ's and then Apache's."""
     if request.param == "apache" and (missing := apache.available()):
