@@ -1,4 +1,4 @@
-"""RockMQ's client beside aiokafka, nats-py and Apache's Java client: `python benchmarks/clients.py [--quick] [--rows a]`."""
+"""RockMQ's client beside aiokafka, nats-py and Apache's clients: `python benchmarks/clients.py [--quick] [--rows a]`."""
 
 import sys
 from pathlib import Path

@@ -2,12 +2,12 @@
 
 import os
 
-from rockmq.spark import spark_session
-from rockmq.spark.archive import archive
+from rockmq.pipeline.archive import archive
+from rockmq.spark import session
 
 NAMESRV = os.environ.get("NAMESRV_ADDR", "127.0.0.1:9876")
 
-spark = spark_session("archive")
+spark = session("archive")
 written = archive(spark, NAMESRV, "orders", "archive")
 print(f"{written.rows} messages archived in {len(written.files)} files")
 spark.read.parquet(str(written.root)).groupBy("tags").count().show()

@@ -1,17 +1,19 @@
 """The native core: what happens once per message, and nothing else.
 
-The core knows buffers, files and sockets it is handed. It decides no policy, starts no thread and calls no Python class of
-ours. Times are milliseconds since the epoch and always handed in; the core never asks a clock. A *position* is a physical
-offset in the commit log, an *offset* an index in a consume queue. A *host* is the wire form of an address: 4 or 16 bytes
-of IP and a big-endian 32-bit port, so 8 or 20 bytes.
+The core knows buffers, files and sockets it is handed. It decides no policy, and knows no Python class of ours that it isn't
+handed. Times are milliseconds since the epoch and always handed in; the core never asks a clock. A *position* is a physical
+offset in the commit log, an *offset* an index in a consume queue. A *host* is the wire form of an address: 4 or 16 bytes of
+IP and a big-endian 32-bit port, so 8 or 20 bytes.
 
 Only `rockmq.protocol.codec`, `rockmq.remoting` and `rockmq.store` import this module.
 """
 
-from collections.abc import Iterable, Sequence
-from typing import Any, TypeAlias, final
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeAlias, TypeVar, final
 
 from typing_extensions import Buffer
+
+M = TypeVar("M")
 
 __version__: str
 
@@ -59,6 +61,18 @@ Record: TypeAlias = tuple[
 ]
 Text: TypeAlias = tuple[bytes | None, bytes, bytes]
 """An Arrow string or binary column: validity bitmap (None: no nulls), int32 offsets (n + 1), data."""
+
+Column: TypeAlias = tuple[Buffer | None, Buffer, Buffer | None, int]
+"""As Text, and the number of its first row: an Arrow column may be a piece of another one."""
+
+Ranges: TypeAlias = tuple[int, list[int]]
+"""A histogram: the sum of what was seen, and how often it was in each of 7 ranges, the last one without a bound."""
+
+TopicTraffic: TypeAlias = tuple[
+    str | None,  # topic; None for those that are counted together
+    list[tuple[int, int, int, Ranges]],  # kind, messages, bytes, sizes (1 KiB, 4 KiB, 512 KiB, 1 MiB, 2 MiB, 4 MiB)
+    tuple[int, int, Ranges] | None,  # transactions committed, rolled back; s to the commit (5, 60, 600, 1 h, 12 h, 24 h)
+]
 
 Fault: TypeAlias = tuple[
     str,  # kind: "record", "crc", "torn", "tail", "unreadable", "queue entry", "queue missing", "queue file", "index …"
@@ -133,7 +147,18 @@ class Store:
 
         A file made ahead by `prepare_next_file` isn't among them before it is used. Releases the GIL.
         """
-    def recover(self, start: int, check_crc: bool, *, by_property: bool = False) -> tuple[int, int]:
+    def recover(
+        self,
+        start: int,
+        check_crc: bool,
+        *,
+        by_property: bool = False,
+        had_queues: bool = True,
+        had_batch_queues: bool = False,
+        had_light_queues: bool = False,
+        batch_topics: Sequence[str] = (),
+        batch_topics_at: int | None = None,
+    ) -> tuple[int, int]:
         """Find the end of the log by scanning from `start`, and make the queues agree with it.
 
         Below `start`, a file's first position or a place where a record ends, everything is on disk, in log and queues. A
@@ -147,8 +172,14 @@ class Store:
 
         An entry that is there already keeps its tags code. Entries that point below `start` are trusted, the others
         follow the scan, and a queue ends behind the record of it that was put last. Where queues have lost entries below
-        `start` that the log still has, the scan begins earlier, but the log doesn't end there. A hole that is left gets
-        pre-blank entries. What was scanned isn't flushed yet.
+        `start` that the log still has, the scan begins earlier, but the log doesn't end there. So it does where no queue
+        of a kind is there at all that there was when `start` was on disk (`had_queues`, `had_batch_queues`). A hole that is
+        left gets pre-blank entries. Light queues that have no directory are made if the store has some (`light_queues_max`),
+        or had (`had_light_queues`). What was scanned isn't flushed yet.
+
+        Which topics have batch queues, directories tell, and `batch_topics`, those of a document. Where there is no
+        directory for batch queues, so do inner batches stored at or after `batch_topics_at` (ms), the time that the document
+        is of: topics that it doesn't name were deleted before. Without that time all do.
         Once per store: StoreError the second time, ValueError when `start` is below the log.
         """
     @property
@@ -199,6 +230,7 @@ class Store:
         reconsume_times: int = 0,
         prepared_transaction_offset: int = 0,
         light_queues: Sequence[str] = (),
+        kind: int = 4,
     ) -> tuple[int, int, int, bool]:
         """Append one record as given: (position, size, queue offset, whether the queue is watched).
 
@@ -215,6 +247,9 @@ class Store:
         INNER_MULTI_QUEUE_OFFSET comes behind those, with the offset in each. One with a `/` has offset 0 and no queue, one
         that comes twice has one entry. Then the whole record is no longer than `max_message_size`. Whether these queues are
         watched isn't told.
+
+        `kind` is what it is counted as, by its topic, if its queue got it: as 0 normal, 1 fifo, 2 delay, 3 transaction
+        messages of producers, or as 4 what the broker itself stores. ValueError for another.
         """
     def append_batch(
         self,
@@ -227,6 +262,7 @@ class Store:
         born_timestamp: int,
         sys_flag: int = 0,
         reconsume_times: int = 0,
+        kind: int = 4,
     ) -> tuple[list[int], int, int, bool]:
         """Append a client batch body: (positions, end position, first queue offset, watched). ValueError names a bad field.
 
@@ -258,6 +294,23 @@ class Store:
     @property
     def appended(self) -> tuple[int, int]:
         """(messages, bytes) appended since the store was opened."""
+    def note_end(self, topic: str, is_committed: bool, seconds: int) -> None:
+        """Count the end of a transaction for `topic` that no lane ended, so many seconds after its beginning."""
+    def traffic(self, begin: int, count_max: int) -> list[TopicTraffic]:
+        """What producers sent by topic since the store was opened, of the topics numbered `begin` and up, with what delay
+        levels delivered. Number 0 are all those over a bound of 50,000; the others have numbers without gaps, in any order,
+        and keep them until one is deleted.
+        """
+    @property
+    def delivered(self) -> tuple[int, int]:
+        """(messages, bytes) of delay levels that `deliver` has stored where they belong."""
+    @property
+    def taken(self) -> int:
+        """Requests that lanes have answered themselves."""
+    def take_arrivals(self, count_max: int) -> list[tuple[str | None, int, int]]:
+        """(topic, messages, bytes) that came to the queues of topics since this was called last, whoever stored it; of
+        `count_max` topics at most, so call it until there is nothing. The topic is None for all those over the bound of
+        `traffic`. What light queues get beside counts for the message's topic alone."""
     @property
     def forced_until(self) -> int:
         """Store timestamp (ms) of the last record when `flush` was last called, 0 before."""
@@ -279,6 +332,9 @@ class Store:
         """
     def prepare_next_file(self) -> bool:
         """Create and map the file behind the last one if it isn't there; True when it was made. Releases the GIL."""
+    @property
+    def has_next_file(self) -> bool:
+        """Whether the log goes on in a file that is made already, as of `prepare_next_file`."""
     def tend_files(self, read_ahead: bool, sparing: bool, warm: bool, lock: bool) -> None:
         """Tell the kernel how log files are used: whether they are read ahead; with `sparing` not so the file written now
         and the one made ahead, which then lie in memory in small pages; `warm` brings the file made ahead into memory;
@@ -309,6 +365,11 @@ class Store:
         Only files before the one written now are read; where to go on is `position` (or the log's first, if that is
         behind it) when there is none. Pages that weren't in memory aren't afterwards either. Releases the GIL.
         """
+    @property
+    def has_queues(self) -> bool:
+        """Whether there is a simple queue."""
+    @property
+    def has_batch_queues(self) -> bool: ...
     def queues(self) -> list[tuple[str, int, int, int]]:
         """(topic, queue id, min offset, max offset) of every queue that exists."""
     def queue_bounds(self, topic: str, queue_id: int) -> tuple[int, int] | None:
@@ -352,8 +413,16 @@ class Store:
 
         Of a batch queue records go out whole: the first may begin before `offset`. Each counts as its messages.
         """
+    def entries(self, topic: str, queue_id: int, offset: int, count_max: int, limit: int) -> list[tuple[int, int, int, int]]:
+        """(offset, position, size, tags code) of the entries of a queue from `offset` on, `count_max` at most, as far as
+        records end at or below `limit`. Of a batch queue each is a record, with the offset of its first message.
+
+        Releases the GIL.
+        """
     def read(self, position: int) -> bytes | None:
         """The whole record at `position`, None when there is none (checked: magic, size, embedded position)."""
+    def first_timestamp(self) -> int | None:
+        """When the log's first record was stored, None when there is none (checked as by `read`)."""
     def store_timestamp(self, topic: str, queue_id: int, offset: int) -> int:
         """When the message was stored; -1 when it isn't there."""
     def offset_by_time(self, topic: str, queue_id: int, timestamp: int, upper: bool) -> int:
@@ -424,11 +493,16 @@ class Timers:
         """Read the files, of a store that was recovered. Nothing is written."""
     def recover(self, flushed: int, read_time: int) -> tuple[int, int | None, bool]:
         """Find the log's end from `flushed` on, where it was forced, and bring the wheel to it: (end, offset behind the
-        message of the last unit, None when that isn't known; whether the wheel was made anew from the log).
+        message of the last unit, None when that isn't known; whether they agree). If they don't, `remake` them.
 
-        Files that don't make one log are deleted, as is all of it when the wheel leads to units that it has lost. Units
-        whose messages the commit log has lost are cut off. What was before `read_time` isn't pending. Releases the GIL.
+        Files that don't make one log are deleted. Units whose messages the commit log has lost are cut off. What was before
+        `read_time` isn't pending. Releases the GIL.
         """
+    def late(self, read_time: int) -> int | None:
+        """Find the messages that came late and wait in slots from `read_time` on: the earliest time one of them was due,
+        None without any. `enqueue` doesn't take them for delivered then. Releases the GIL."""
+    def remake(self) -> None:
+        """Empty wheel and log; the messages are to be given units again. Releases the GIL."""
     def enqueue(
         self, offset: int, count_max: int, limit: int, *, read_time: int, write_time: int, delivered: tuple[int, int]
     ) -> tuple[int, int, int, list[tuple[str, int]]]:
@@ -436,14 +510,16 @@ class Timers:
         how many, how many say no time, by topic how many more are pending).
 
         What is late goes into the slot of `read_time`, which is read next. Of `delivered` = (offset, time), messages below
-        the offset that were due before the time are passed over, but not those that came late and still waited when
-        `recover` gave up the log. Stops at one that the wheel has no slot for yet. Releases the GIL.
+        the offset that were due before the time are passed over, but not those that `late` found. Stops at one that the
+        wheel has no slot for yet. Releases the GIL.
         """
     def look_ahead(self, offset: int, end: int, limit: int) -> None:
         """Before messages `offset` to `end` are read again: find those that were stored anew, of which `enqueue` gives only
         the last copies units. Releases the GIL."""
     def count(self, time: int) -> int:
         """Messages of a slot; one that deletes another counts -1."""
+    def count_between(self, from_time: int, to_time: int) -> int | None:
+        """Messages of the slots from `from_time` to below `to_time`; None while another thread is at work on the wheel."""
     def next_time(self, from_time: int, to_time: int) -> int:
         """The first time of a slot that isn't empty, or `to_time`."""
     def open_slot(self, time: int) -> tuple[int, bool]:
@@ -485,6 +561,54 @@ class LogReader:
         """
 
 @final
+class QueueReader:
+    """Reads one queue of a store that nobody need have opened; writes nothing.
+
+    `queues` is the directory of all simple queues, or of all batch queues if `is_batch`, and `queue_file_size` the size of
+    their files. Log files are read, not mapped, and pages that weren't in memory before are let go of. StoreError for a file
+    that can't be read. Everything releases the GIL.
+    """
+
+    def __init__(
+        self,
+        log_directories: list[str],
+        queues: str,
+        topic: str,
+        queue_id: int,
+        *,
+        log_file_size: int,
+        queue_file_size: int,
+        is_batch: bool,
+    ) -> None: ...
+    def bounds(self, log_min: int, limit: int) -> tuple[int, int]:
+        """The offset of the first message at or above position `log_min`, and the one behind the last message whose record
+        ends at or below `limit`; the same twice when there is none."""
+    def offset_by_time(self, timestamp: int, begin: int, end: int) -> int:
+        """The first of begin … end - 1 that was stored at that time or later, `end` if none was. In a batch queue it is the
+        first message of a record, or `begin`. What has no log file counts as stored long ago, and what lies behind the log's
+        end as not yet. StoreError for a place where another record is, or none."""
+    def hold(self, offset: int, end: int) -> None:
+        """Open the log files that have these messages (the first 256 of them), so that they may be deleted meanwhile."""
+    def read(
+        self,
+        offset: int,
+        end: int,
+        *,
+        count_max: int,
+        bytes_max: int,
+        tag_codes: Sequence[int] | None = None,
+        filter: Filter | None = None,
+    ) -> tuple[int, bytes, list[str], int | None]:
+        """(where to go on, whole records, faults, position of a record whose log file isn't there).
+
+        At most `count_max` entries of the queue are looked at, and about `bytes_max` of records are given, of those that
+        `tag_codes` and `filter` take, as for `Store.get`. Each record is checked: its size and position, topic, queue and
+        offset, the CRC of its body and, if it has one, of the whole. One that fails is left out and told in `faults` by file
+        and byte. Entries without a record are passed over. Where to go on is `offset` when the queue has nothing there, and
+        the record whose log file isn't there. Of a batch queue records are given whole.
+        """
+
+@final
 class Check:
     """Checks that a store's log is whole and that queues and index agree with it; writes nothing.
 
@@ -502,6 +626,7 @@ class Check:
         *,
         log_file_size: int,
         queue_file_size: int,
+        batch_queue_file_size: int,
         index_layout: tuple[int, int] | None,
         min: int,
         behind: int | None,
@@ -523,6 +648,8 @@ class Rebuild:
     """Makes queues and index anew from a log, in directories of their own; the log and the old ones are only read.
 
     Tags codes that the log doesn't tell (extension addresses, due times by other delay levels) are taken over from `queues`.
+    Queues of which the log has no record any more are taken over, as they alone tell the offset to go on at. Which topics
+    have batch queues is known as by `Store.recover`. Light queues that have no directory are made with `all_light`.
     `name` is the local time as yyyyMMddHHmmssSSS, for the first index file. Without `index_layout` no index is made.
     `delay_levels` as for `Store`.
     """
@@ -532,18 +659,24 @@ class Rebuild:
         log_directories: list[str],
         queues: str,
         new_queues: str,
+        batch_queues: str,
+        new_batch_queues: str,
         new_index: str,
         *,
         log_file_size: int,
         queue_file_size: int,
+        batch_queue_file_size: int,
         index_layout: tuple[int, int] | None,
         name: str,
         delay_levels: Sequence[int] = (),
+        all_light: bool = False,
+        batch_topics: Sequence[str] = (),
+        batch_topics_at: int | None = None,
     ) -> None: ...
     def step(self, position: int, to: int) -> tuple[int, bool, int, list[Fault], int]:
         """Put the records of one log file, as `Check.step` finds them. Releases the GIL."""
-    def finish(self, log_min: int) -> tuple[int, int]:
-        """End the queues and force everything to disk: (queues, index files). Releases the GIL."""
+    def finish(self, log_min: int) -> tuple[int, int, int]:
+        """End the queues and force everything to disk: (simple queues, batch queues, index files). Releases the GIL."""
 
 def exchange(one: str, other: str) -> None:
     """Let two directories of one parent take each other's place: at once where the file system can, else by three renames.
@@ -597,6 +730,10 @@ class Transport:
     def write(self, data: Buffer) -> None: ...
     def writelines(self, data: list[Any]) -> None:
         """Write buffers back to back."""
+    def vouch(self, code: int, access_key: str, topic: str, secret: bytes) -> None:
+        """Let sends with this code of this access key to this topic be ordinary if they are signed with the secret, until
+        `Reactor.revoke`. Of names up to 255 bytes; the last 64 such permissions count. Without `is_guarded` nothing is done.
+        """
     def get_write_buffer_size(self) -> int: ...
     def is_closing(self) -> bool: ...
     def pause_reading(self) -> None: ...
@@ -608,6 +745,39 @@ class Transport:
     @property
     def traffic(self) -> int:
         """Bytes that were read, and one for each write."""
+    @property
+    def progress(self) -> int:
+        """Whole frames that were read, writes, and calls of `pause_reading`: what a peer that sends a frame byte by byte has
+        none of."""
+    @property
+    def is_handshaking(self) -> bool:
+        """Whether a TLS handshake has begun and isn't over."""
+    @property
+    def refusal(self) -> str | None:
+        """Why it was closed, if the peer broke TLS, may not speak it or has to, or isn't whom it may be."""
+
+@final
+class Tls:
+    """What a server shows who wants TLS (1.2 and 1.3): a certificate with its chain, and its key, not encrypted; all is PEM.
+
+    With `asks` clients are asked for a certificate, with `requires` they need one. It must be signed by one of `trust`, and
+    not be in the lists `revoked`, which have to cover all authorities between; without `trust` whoever has signed it is
+    believed. ValueError says which of these is wrong.
+    """
+
+    def __init__(
+        self,
+        chain: bytes,
+        key: bytes,
+        *,
+        asks: bool = False,
+        requires: bool = False,
+        trust: bytes | None = None,
+        revoked: bytes | None = None,
+    ) -> None: ...
+    @staticmethod
+    def self_signed() -> Tls:
+        """A new certificate that nobody but itself vouches for."""
 
 Pending: TypeAlias = tuple[
     int,  # root: the queue offset of the transaction's first half message
@@ -648,6 +818,9 @@ class Transactions:
     def due(self, begin: int, end: int, now: int, carry_below: int, count_max: int) -> tuple[list[Pending], int]:
         """Those with offsets in begin … end - 1 that are older than their immunity, or below `carry_below`: some, and where
         to go on."""
+    def topics(self, begin: int, count_max: int) -> tuple[list[tuple[str, int]], int | None]:
+        """How many are pending for each topic ("" for what can't be read any more), among those with last half messages from
+        offset `begin` on: so many are looked at; and where to go on, None for the end."""
     @property
     def oldest(self) -> int | None:
         """Since when the oldest is pending."""
@@ -683,10 +856,22 @@ class Reactor:
     With `replies_at_once` the replies of ordinary sends are written as soon as their messages are appended. Otherwise a
     flush of the store is asked for, and they are held until `release`, or told where Python has something else to do as
     well; while over 1 MiB of replies is held for a socket, nothing more is read from it. `frame_size_max` as for Lane.
+
+    Refused is who has the longest unfinished frame, of over 16 KiB, when those of all sockets hold over 256 MiB, and who
+    begins a TLS handshake while 4,096 are under way.
+    With `is_guarded` a send isn't ordinary unless `Transport.vouch` says so, and no end of a transaction is.
     """
 
-    def __init__(self, store: Store | None, frame_size_max: int, replies_at_once: bool) -> None: ...
+    def __init__(
+        self, store: Store | None, frame_size_max: int, replies_at_once: bool, is_guarded: bool = False
+    ) -> None: ...
     def fileno(self) -> int: ...
+    @property
+    def held(self) -> int:
+        """Chunks of replies that are held."""
+    def secure(self, tls: Tls | None, takes_plain: bool) -> None:
+        """How connections speak from now on whose first byte comes after this: as they like, or with TLS, or without. At the
+        beginning: without."""
     def add(self, fd: int, peer: bytes, connection: object) -> Transport:
         """Take over a connected TCP socket, which is ours to close from now on. OSError when it can't be watched."""
     def poll(self, now: int) -> list[Told] | None:
@@ -696,6 +881,8 @@ class Reactor:
         """
     def release(self, position: int) -> None:
         """Write the held replies of messages below `position`."""
+    def revoke(self) -> None:
+        """End all that `Transport.vouch` was told."""
     def overdue(self, sweeps: int) -> list[tuple[Any, bytes]]:
         """Let go of the replies that were held before the last `sweeps` calls of this: connections and what was for them."""
 
@@ -704,16 +891,60 @@ def encode_frame(
 ) -> bytes:
     """One frame with language PYTHON and our version ordinal."""
 
+def encode_batch(messages: Iterable[tuple[int, bytes, bytes | str]]) -> bytes:
+    """The body of a batch, from flag, body and properties text of each message; in place of that the unique id, if it is the
+    only property. ValueError for one that is too large."""
+
+def encode_bodies(bodies: Iterable[bytes], prefix: str, first: int) -> tuple[bytes, list[str]]:
+    """The body of a batch of messages that are nothing but these bodies, and their unique ids: the prefix and 12 hex digits,
+    which count from `first`. ValueError as `encode_batch`."""
+
 def decode_records(data: Buffer) -> list[Record]:
     """Cut stored records (V1 and V2). ValueError tells the byte at which the data stops making sense."""
 
-def decode_columns(data: Buffer) -> dict[str, bytes | Text]:
-    """Stored records as Arrow buffers, native byte order.
+def decode_messages(data: Buffer, broker_name: str, make: Callable[..., M], check_crc: bool) -> tuple[list[M], int]:
+    """What `make` makes of each stored record, and the bits that are set in any of their sysFlags.
+
+    It gets topic, `broker_name`, queue id, queue offset, position, body (as stored), properties (of one that comes twice the
+    last value), flag, sysFlag, born timestamp, born host, store timestamp, store host, reconsume times, prepared transaction
+    offset and size. ValueError as decode_records, and for a body that fails its CRC if that is to be checked.
+    """
+
+def decode_columns(data: Buffer, names: Sequence[str] | None = None) -> dict[str, bytes | Text]:
+    """Stored records as Arrow buffers, native byte order: all columns, or those of these names.
 
     int64: queueOffset, commitLogOffset, bornTimestamp, storeTimestamp (ms); int32: queueId, flag, sysFlag, reconsumeTimes.
     Text: topic, msgId (UNIQ_KEY, else the offset id), keys, tags, shardingKey (null when absent), bornHost ("ip:port",
     "[ip]:port" for IPv6), body (as stored, may be compressed: see sysFlag). Bytes that aren't UTF-8 are replaced, except in
     the body. Of a property that comes twice the last value counts. The properties map: `propertiesOffsets` (int32, n + 1)
-    over `propertiesKeys` and `propertiesValues` (Text). `rows` is the number of rows as 8 bytes. ValueError as
-    decode_records.
+    over `propertiesKeys` and `propertiesValues` (Text). `rows` is the number of rows as 8 bytes, always there. ValueError as
+    decode_records, and for a name that isn't one of these.
     """
+
+def encode_columns(
+    queues: Buffer,
+    body: Column,
+    columns: Sequence[tuple[str, Column]],
+    properties: tuple[Column, Column, Column] | None,
+    *,
+    left_out: Sequence[str],
+    refused: Sequence[str],
+    size_max: int,
+    batch_bytes: int,
+    ids: tuple[bytes, int] | None = None,
+) -> tuple[list[tuple[int, int, bytes]], list[tuple[int, str]], Text]:
+    """Rows as batches: (queue, messages, body) of each, then (row, why) of what can't be sent, then the ids.
+
+    `queues` are int32, one for each row: a number up to 65,535 by which rows join batches, in their order, or -1 for a row
+    to leave out. A batch has as many messages as fit into `batch_bytes`, and at least one, which takes `size_max` at most.
+    `columns` are properties by name. `properties` is a map: rows (only its offsets count), names, values. Of the names in it
+    some are `left_out`, some make that row a fault (`refused`), and one that a column has too counts where that is null.
+    What is null or empty is no property.
+
+    With `ids`, a seed and the number of the first row, each message gets UNIQ_KEY: 32 hexadecimal digits that come from the
+    seed and all else that the message is, `-`, and the row's number in hexadecimal. The ids are empty for rows that were
+    left out, or failed before. ValueError for columns that don't hold so many rows.
+    """
+
+def java_hashes(column: Column, rows: int) -> bytes:
+    """Java's `String.hashCode` of each row as int32, native byte order; 0 for null."""

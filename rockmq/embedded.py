@@ -76,6 +76,8 @@ class Server:
         """Where clients find the name server, `host:port`; known after `start`."""
         self.broker = ""
         """Where clients find the broker, `host:port`; known after `start`."""
+        self.metrics = self.namesrv_metrics = ""
+        """Where the metrics of the broker and of the name server are, `host:port`; empty without, and before `start`."""
 
     async def start(self) -> None:
         """Serve. Raises ConfigError; nothing is left running then."""
@@ -88,6 +90,7 @@ class Server:
             broker = Broker(replace(self._broker_options, identity=identity), self._clock, self._on_failure)
             await broker.start()
             self._closing.push_async_callback(broker.close)
+            self.metrics, self.namesrv_metrics = broker.metrics_address, name_server.metrics_address
         except BaseException:
             await self.close()
             raise
@@ -122,6 +125,7 @@ async def serve(
         # Tests also run on a notebook whose disk is nearly full.
         "diskSpaceWarningLevelRatio": "100",
         "diskSpaceCleanForciblyRatio": "100",
+        "metricsExporterType": "DISABLE",
     }
     async with AsyncExitStack() as stack:
         if data is None:

@@ -41,13 +41,30 @@ CLASSES: list[type] = [
     admin.MessageAdmin,
     admin.BrokerAdmin,
     admin.NameServerAdmin,
+    admin.AccessAdmin,
+    admin.StorageAdmin,
+    admin.ControllerAdmin,
+    admin.ContainerAdmin,
+    admin.StaticTopicAdmin,
+    admin.LiteAdmin,
     admin.Admin,
     client.Client,
 ]
 """In this order: who is a base, or named by others' bases, comes first."""
 ROOT = client.Client
 """Whose end is the end of the loop's thread."""
-INTERNAL = {"process_queue", "outcome", "watched", *vars(Member), *vars(Outcome), *vars(PopOutcome)}
+INTERNAL = {
+    "decoder",
+    "end",
+    "process_queue",
+    "outcome",
+    "watched",
+    "withdrawn",
+    "unfinished",
+    *vars(Member),
+    *vars(Outcome),
+    *vars(PopOutcome),
+}
 """Attributes and methods that are no concern of users: for the most part what the client's parts ask each other."""
 
 FILE = Path(__file__).resolve().parents[1] / "rockmq" / "blocking" / "classes.py"
@@ -87,7 +104,7 @@ class Module:
 class Writer:
     def __init__(self) -> None:
         self.imports: set[str] = {
-            "from typing import Any, cast",
+            "from typing import Any, Self, cast, overload",
             "import rockmq.client as aio",
             *(f"import {each.__module__}" for each in CLASSES if each.__name__ not in client.__all__),
             "from rockmq.blocking.bridge import Portal, WRAPPERS, Wrapper, unwrap, wrap",
@@ -102,7 +119,8 @@ class Writer:
 
     def write(self, of: type) -> None:
         base = next((each for each in of.__mro__[1:] if each in CLASSES), None)
-        self.lines += ["", f"class {of.__name__}({base.__name__ if base else f'Wrapper[{_aio(of)}]'}):"]
+        of_what = self._parameters(of)
+        self.lines += ["", f"class {of.__name__}({base.__name__ if base else f'Wrapper[{_aio(of)}{of_what}]'}):"]
         self._doc(of.__doc__, "    ")
         if base is not None:
             self.lines.append(f"    _wrapped: {_aio(of)}")
@@ -110,7 +128,7 @@ class Writer:
         for owner in of.__mro__:
             if owner is object or (base is not None and issubclass(base, owner)):
                 break
-            if owner is typing.Generic:
+            if owner.__module__ == "typing":
                 continue
             module = Module(owner)
             (tree,) = ast.parse(textwrap.dedent(inspect.getsource(owner))).body
@@ -120,8 +138,16 @@ class Writer:
                     continue
                 # The attributes that a base's constructor makes are there too.
                 if node.name not in seen or (node.name == "__init__" and of is not ROOT):
-                    seen.add(node.name)
-                    self._method(of, node, module)
+                    if "overload" not in _decorators(node):
+                        seen.add(node.name)
+                    self._method(of, node, module, seen)
+
+    def _parameters(self, of: type) -> str:
+        """The type variables of a generic class, in brackets."""
+        found = [each.__name__ for each in getattr(of, "__parameters__", ())]
+        module = Module(of)
+        self.imports |= {line for each in found if (line := module.line_for(each)) is not None}
+        return f"[{', '.join(found)}]" if found else ""
 
     def _doc(self, doc: str | None, indent: str) -> None:
         if doc:
@@ -130,10 +156,10 @@ class Writer:
             end = "\n" if "\n" in doc else ""
             self.lines.append(textwrap.indent(f'"""{doc}{end}"""', indent, lambda line: line.strip() != ""))
 
-    def _method(self, of: type, node: ast.FunctionDef | ast.AsyncFunctionDef, module: Module) -> None:
+    def _method(self, of: type, node: ast.FunctionDef | ast.AsyncFunctionDef, module: Module, seen: set[str]) -> None:
         name = node.name
         if name == "__init__":
-            self._attributes(node, module)
+            self._attributes(node, module, seen)
             if of is ROOT:
                 self._constructor(of, node, module)
         elif name == "__aenter__":
@@ -141,7 +167,7 @@ class Writer:
         elif name == "__aexit__":
             self._exit(of, node, module)
         elif name == "__aiter__":
-            self.lines += [f'    def __iter__(self) -> "{of.__name__}":', "        return self"]
+            self.lines += ["    def __iter__(self) -> Self:", "        return self"]
         elif name == "__anext__":
             returned = self._annotation(node.returns, module)
             self.lines += [
@@ -154,13 +180,14 @@ class Writer:
         elif not name.startswith("_") and name not in INTERNAL:
             self._public(of, node, module)
 
-    def _attributes(self, node: ast.FunctionDef | ast.AsyncFunctionDef, module: Module) -> None:
+    def _attributes(self, node: ast.FunctionDef | ast.AsyncFunctionDef, module: Module, seen: set[str]) -> None:
         """Attributes that are arguments, as they were given, and those that are objects with a class here."""
         types = {each.arg: each.annotation for each in [*node.args.args, *node.args.kwonlyargs]}
         for each in node.body:
             match each:
                 case ast.Assign(targets=[ast.Attribute(value=ast.Name(id="self"), attr=name)], value=ast.Name(id=given)):
-                    if name == given and not name.startswith("_") and name not in INTERNAL and types.get(given):
+                    if name == given and not name.startswith("_") and name not in INTERNAL | seen and types.get(given):
+                        seen.add(name)
                         returned = self._annotation(types[given], module)
                         self.lines += ["    @property", f"    def {name}(self) -> {returned}:"]
                         self.lines += [f"        return self._wrapped.{name}"]
@@ -184,14 +211,15 @@ class Writer:
 
     def _enter(self, of: type, node: ast.FunctionDef | ast.AsyncFunctionDef, module: Module) -> None:
         returned = self._annotation(node.returns, module)
-        self.lines.append(f'    def __enter__(self) -> "{returned}":')
+        itself = returned in ("Self", of.__name__)
+        self.lines.append(f"    def __enter__(self) -> {'Self' if itself else repr(returned)}:")
         call = "self._portal.run(self._wrapped.__aenter__)"
         if of is ROOT:
             self.lines += [
                 "        try:", f"            {call}", "        except BaseException:", "            self._portal.close()",
                 "            raise", "        return self",
             ]  # fmt: skip
-        elif returned == of.__name__:
+        elif itself:
             self.lines += [f"        {call}", "        return self"]
         else:
             self.lines.append(f"        return cast({returned!r}, wrap({call}, self._portal))")
@@ -212,8 +240,7 @@ class Writer:
         name = node.name
         doc = ast.get_docstring(node)
         returned = self._annotation(node.returns, module)
-        decorators = {each.id for each in node.decorator_list if isinstance(each, ast.Name)}
-        if "property" in decorators:
+        if "property" in _decorators(node):
             self.lines += ["    @property", f"    def {name}(self) -> {returned}:"]
             self._doc(doc, " " * 8)
             value = f"self._wrapped.{name}"
@@ -221,10 +248,13 @@ class Writer:
                 value = f"cast({returned.strip(chr(34))!r}, wrap({value}, self._portal))"
             self.lines.append(f"        return {value}")
             return
-        if "asynccontextmanager" in {ast.unparse(each).rpartition(".")[2] for each in node.decorator_list}:
+        if "asynccontextmanager" in _decorators(node):
             self._context(node, module)
             return
         signature, passed = self._signature(node, module)
+        if "overload" in _decorators(node):
+            self.lines += ["    @overload", f"    def {name}({signature}) -> {returned}: ..."]
+            return
         future = returned.strip("\"'").startswith("asyncio.Future[")
         if future:
             returned = returned.strip("\"'").replace("asyncio.Future", "concurrent.futures.Future", 1)
@@ -233,6 +263,8 @@ class Writer:
         self._doc(doc, " " * 8)
         how = "start" if future else "run" if isinstance(node, ast.AsyncFunctionDef) else "call"
         call = f"self._portal.{how}({', '.join(filter(None, [f'self._wrapped.{name}', passed]))})"
+        if how == "call" and self._is_generic(of, node, module):
+            call = f"self._portal.call(lambda: self._wrapped.{name}({passed}))"  # whose types can't be told as others'
         if _wraps(node.returns):
             call = f"cast({returned.strip(chr(34))!r}, wrap({call}, self._portal))"
         if returned != "None":
@@ -243,6 +275,13 @@ class Writer:
             self.lines += ["        try:", f"            {call}", "        finally:", "            self._portal.close()"]
         else:
             self.lines.append(f"        {call}")
+
+    def _is_generic(self, of: type, node: ast.FunctionDef | ast.AsyncFunctionDef, module: Module) -> bool:
+        """Whether a function has type variables besides those of its class, or several signatures."""
+        names = {each.id for each in ast.walk(node.args) if isinstance(each, ast.Name)}
+        variables = {each for each in names if isinstance(module.namespace.get(each), typing.TypeVar)}
+        own = variables - {each.__name__ for each in getattr(of, "__parameters__", ())}
+        return bool(own) or bool(typing.get_overloads(getattr(of, node.name)))
 
     def _context(self, node: ast.FunctionDef | ast.AsyncFunctionDef, module: Module) -> None:
         """A method that makes a context manager."""
@@ -311,7 +350,8 @@ class Writer:
         if isinstance(node, ast.BinOp) and ast.unparse(node.right) == "None":
             callback = self._callback(node.left, module)
             return (callback[0], f"{callback[1]} | None") if callback is not None else None
-        found = module.namespace.get(node.id) if isinstance(node, ast.Name) else None
+        name = node.value if isinstance(node, ast.Subscript) else node
+        found = module.namespace.get(name.id) if isinstance(name, ast.Name) else None
         if typing.get_origin(found) is not collections.abc.Callable:
             return None
         given, result = typing.get_args(found)
@@ -319,7 +359,7 @@ class Writer:
         if typing.get_origin(result) is collections.abc.Awaitable:
             (value,) = typing.get_args(result)
             return "callback", f"Callable[[{arguments}], {self._shown(value)}]"
-        if NAMES.isdisjoint(re.findall(r"\w+", arguments)):
+        if NAMES.isdisjoint(_words(arguments)):
             return None
         # What may be awaitable may be plain.
         plain = [each for each in typing.get_args(result) if typing.get_origin(each) is not collections.abc.Awaitable]
@@ -330,6 +370,8 @@ class Writer:
         if typing.get_origin(found) is list:
             (item,) = typing.get_args(found)
             return f"list[{self._shown(item)}]"
+        if typing.get_origin(found) is not None:
+            return f"{found.__name__}[{', '.join(map(self._shown, typing.get_args(found)))}]"
         if found.__name__ not in NAMES and found.__module__ != "builtins":
             self.imports.add(f"from {found.__module__} import {found.__name__}")
         return str(found.__name__)
@@ -340,14 +382,22 @@ class Writer:
                 self.imports.add(line)
 
 
+def _decorators(node: ast.FunctionDef | ast.AsyncFunctionDef) -> set[str]:
+    return {ast.unparse(each).rpartition(".")[2] for each in node.decorator_list}
+
+
 def _wraps(node: ast.expr | None) -> bool:
     """Whether an annotation names a class that threads get another one for."""
     assert node is not None
     return any(
         (isinstance(each, ast.Name) and each.id in NAMES)
-        or (isinstance(each, ast.Constant) and isinstance(each.value, str) and each.value.strip() in NAMES)
+        or (isinstance(each, ast.Constant) and isinstance(each.value, str) and not NAMES.isdisjoint(_words(each.value)))
         for each in ast.walk(node)
     )
+
+
+def _words(text: str) -> list[str]:
+    return re.findall(r"\w+", text)
 
 
 def _aio(of: type) -> str:

@@ -10,6 +10,7 @@ import importlib
 import inspect
 import sys
 import textwrap
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -29,9 +30,9 @@ MODULES = (
 )
 CONSTRUCTED = {"Client", "OpenTelemetry", "RockMQBroker", "Server", "VirtualTime"}
 """Classes that users make objects of, other than plain data."""
-PARTS = ("Reading", "Received")
+PARTS = ("Reading", "Received", "Decodable", "GroupMember", "Taking", "Generic")
 """Bases that users don't meet: what they have is told of the classes that are made of them."""
-INTERNAL = {*vars(Member), *vars(Outcome), *vars(PopOutcome), "Hooks", "Watched", "recalling"}
+INTERNAL = {*vars(Member), *vars(Outcome), *vars(PopOutcome), "Hooks", "Watched", "end", "recalling", "withdrawn"}
 """What the client's parts ask each other."""
 FILE = Path(__file__).resolve().parents[1] / "docs" / "reference.md"
 HEAD = """\
@@ -81,12 +82,21 @@ def _class(name: str, of: type) -> list[str]:
         return [*parts, ", ".join(f"`{each.name}`" for each in of) + "\n"]
     (tree,) = ast.parse(textwrap.dedent(inspect.getsource(of))).body
     assert isinstance(tree, ast.ClassDef)
-    fields = [ast.unparse(each) for each in tree.body if isinstance(each, ast.AnnAssign) and _public(each.target)]
+    fields = list(_fields(tree))
     if fields:
         parts.append("```\n" + "\n".join(fields) + "\n```\n")
     for node in _functions(of):
         parts += [_signature(node), _doc(ast.get_docstring(node))]
     return parts
+
+
+def _fields(tree: ast.ClassDef) -> Iterator[str]:
+    """Attributes, each with what is said of it below."""
+    for node, after in zip(tree.body, [*tree.body[1:], None], strict=True):
+        if isinstance(node, ast.AnnAssign) and _public(node.target):
+            yield ast.unparse(node)
+            if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant):
+                yield textwrap.indent(inspect.cleandoc(str(after.value.value)), "    # ")
 
 
 def _is_own(of: type) -> bool:
@@ -106,7 +116,9 @@ def _functions(of: type) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
             (tree,) = ast.parse(textwrap.dedent(inspect.getsource(owner))).body
             assert isinstance(tree, ast.ClassDef)
             for node in tree.body:
-                if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name not in found:
+                if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                    continue
+                if node.name not in found and "overload" not in map(ast.unparse, node.decorator_list):
                     found[node.name] = node
     return [
         node
@@ -117,7 +129,7 @@ def _functions(of: type) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
 
 def _signature(node: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
     is_property = any(isinstance(each, ast.Name) and each.id == "property" for each in node.decorator_list)
-    arguments = ast.unparse(node.args).removeprefix("self").removeprefix(", ")
+    arguments = ast.unparse(node.args).removeprefix("self").removeprefix("cls").removeprefix(", ")
     returned = f" -> {ast.unparse(node.returns)}" if node.returns is not None else ""
     awaited = "async " if isinstance(node, ast.AsyncFunctionDef) else ""
     if is_property:

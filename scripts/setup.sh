@@ -10,7 +10,7 @@ cd "$(dirname "$0")/.."
 
 venv=.venv
 python_min=3.11
-extras=dev,spark,speed,otel,taskiq,celery
+extras=dev,spark,delta,auth,speed,otel,otlp,taskiq,celery
 rust_min=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' native/Cargo.toml)
 PATH="$HOME/.cargo/bin:$PATH" # where rustup puts cargo, also for shells that don't know it
 

@@ -1,7 +1,9 @@
-"""For all tests: what did not run is said at the end, with reasons; and Hypothesis judges by no clock."""
+"""For all tests: what did not run, or not at once, is said at the end, with reasons; and Hypothesis judges by no clock."""
 
 import importlib.util
+import threading
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,29 +16,58 @@ settings.load_profile("patient")
 
 
 HERE = Path(__file__).parent
-TOGETHER = {"interop": "peers", "client": "peers", "spark": "spark"}
-"""Folders whose tests share servers: with several workers one of them runs all of these."""
+FIRST = ("spark", "client", "interop")
+"""Folders that several workers begin with: their units are long, and what is short fills the gaps at the end."""
+
+ONCE = ("crash", "faults", "fuzz")
+"""Folders whose tests look for what is lost or taken for something else, which a second try may not find again. All others
+have two tries: they wait for sockets and programs, on a machine that may stand still."""
 
 SPARK_MISSING = [name for name in ("pyspark", "pyarrow", "pandas") if importlib.util.find_spec(name) is None]
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+@pytest.fixture(autouse=True)
+def no_client_is_left() -> Iterator[None]:
+    """A client whose thread goes on looks for its name server, and draws random numbers, while others are tested."""
+    before = set(threading.enumerate())
+    yield
+    assert not [each for each in threading.enumerate() if each.name == "rockmq client" and each not in before]
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
-        folder = item.path.relative_to(HERE).parts[0] if item.path.is_relative_to(HERE) else ""
+        folder = _folder(item.nodeid)
         if folder in ("interop", "spark"):
             item.add_marker(folder)
+        if folder not in ONCE and item.get_closest_marker("flaky") is None:
+            item.add_marker(pytest.mark.flaky(reruns=1))
+    if hasattr(config, "workerinput"):
+        items.sort(key=lambda item: _rank(_folder(item.nodeid)))
+
+
+def _rank(folder: str) -> int:
+    return FIRST.index(folder) if folder in FIRST else len(FIRST)
+
+
+def _folder(nodeid: str) -> str:
+    return nodeid.removeprefix("tests/").partition("/")[0]
 
 
 class Scheduling(LoadScopeScheduling):  # type: ignore[misc]
-    """Gives a worker a file at a time, or such folders whole."""
+    """Gives a worker a file at a time, but all that share a Spark session, or a broker of one kind, together."""
 
     def _split_scope(self, nodeid: str) -> str:
-        file = nodeid.partition("::")[0]
-        folder = file.removeprefix("tests/").partition("/")[0]
-        return TOGETHER.get(folder, file)
+        file, _, name = nodeid.partition("::")
+        match _folder(nodeid):
+            case "spark":
+                return "spark"
+            case "client":
+                return "client apache" if "apache" in name.partition("[")[2] else "client"
+        return file
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> LoadScopeScheduling:
+    config.option.loadscopereorder = False  # the order is that of the workers' tests
     return Scheduling(config, log)
 
 
@@ -55,6 +86,11 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.section(f"{reasons.total()} TESTS DID NOT RUN", yellow=True, bold=True)
         for reason, count in reasons.most_common():
             terminalreporter.line(f"{count:5} {reason}")
+    if again := terminalreporter.getreports("rerun"):
+        terminalreporter.section(f"{len(again)} TESTS NEEDED A SECOND TRY", yellow=True, bold=True)
+        for report in again:
+            terminalreporter.line(report.nodeid, bold=True)
+            terminalreporter.line(report.longreprtext)
 
 
 def _reason(report: pytest.TestReport) -> str:

@@ -16,7 +16,13 @@ ROOT = Path(__file__).parents[1]
 GUIDE = ROOT / "docs" / "guide"
 PROGRAM = re.compile(r"```python\n(.*?)```\n\n```text\n(.*?)```", re.DOTALL)
 SHOWN = "127.0.0.1:9876"
-SETTINGS = {"enablePropertyFilter": "true", "recallMessageEnable": "true", "timerPrecisionMs": "100"}
+SETTINGS = {
+    "enablePropertyFilter": "true",
+    "recallMessageEnable": "true",
+    "timerPrecisionMs": "100",
+    "enableLmq": "true",
+    "enableMultiDispatch": "true",
+}
 PROGRAMS = [
     pytest.param(*found.groups(), id=page.stem)
     for page in sorted(GUIDE.glob("*.md"))

@@ -5,6 +5,7 @@ The examples are tried too: those of the client by tests/unit/client, the others
 
 import asyncio
 import os
+import random
 import re
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 
 from rockmq import embedded
 from rockmq.client import Client, Message
+from tests.support.jars import QUICK_START
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -30,7 +32,7 @@ def block(containing: str) -> str:
 
 async def run(*words: str, namesrv: str, timeout: float, directory: Path | None = None) -> str:
     """What a Python program prints."""
-    environment = {**os.environ, "NAMESRV_ADDR": namesrv}
+    environment = {**os.environ, "NAMESRV_ADDR": namesrv, "JDK_JAVA_OPTIONS": " ".join(QUICK_START)}
     process = await asyncio.create_subprocess_exec(
         sys.executable, *words, stdout=asyncio.subprocess.PIPE, env=environment, cwd=directory
     )
@@ -61,7 +63,7 @@ async def test_spark() -> None:
     async with embedded.serve() as server:
         async with Client(server.namesrv) as mq, mq.producer() as producer:
             await producer.send(Message("orders", b"hello", tag="paid"))
-        shown = await run_block(block("spark_session"), server.namesrv, 300)
+        shown = await run_block(block("rockmq.spark.session"), server.namesrv, 300)
     assert re.search(r"\|\s*0\|paid\|\s*hello\|", shown)
 
 
@@ -79,6 +81,29 @@ async def test_the_example_that_archives(tmp_path: Path) -> None:
         out = await run(path, namesrv=server.namesrv, timeout=300, directory=tmp_path)
     assert out.startswith("1 messages archived in 1 files\n")
     assert re.search(r"\|paid\|\s*1\|", out)
+
+
+@pytest.mark.spark
+async def test_the_example_of_a_pipeline(tmp_path: Path) -> None:
+    pytest.importorskip("pyspark")
+    async with embedded.serve() as server:
+        path = str(EXAMPLES / "orders_pipeline.py")
+        out = await run(path, namesrv=server.namesrv, timeout=400, directory=tmp_path)
+    assert "2000 orders were sent\n" in out
+    assert sum(map(int, re.findall(r"^\| *(?:tea|coffee|cups)\s*\|\s*(\d+)\|", out, re.MULTILINE))) == sold(1_980)
+    assert "2000 orders are archived in 4 files\n2000 orders are replayed\n" in out
+    assert "2000 sent, 2000 stored: nothing is wrong\n" in out
+    assert "<svg" in (tmp_path / "orders-pipeline" / "sales.html").read_text()
+
+
+def sold(orders: int) -> int:
+    """Pieces that the example's shop sells with its first orders; 1,980 of them are in quarters of an hour that are over."""
+    choose, pieces = random.Random(7), 0
+    for _ in range(orders):
+        choose.choice(["tea", "coffee", "cups"])
+        pieces += choose.randint(1, 5)
+        choose.randrange(50)
+    return pieces
 
 
 def test_there_is_no_other_block() -> None:

@@ -67,9 +67,15 @@ async def rounds(send: Callable[[], Awaitable[object]], arrived: "asyncio.Event"
     meter.tell(count, latencies)
 
 
+def task() -> Task:
+    """That of the command line."""
+    row, server, topic, amount, variant = sys.argv[1:]
+    return Task(row, server, topic, int(amount), variant)
+
+
 def main(rows: dict[str, Callable[[Task], Coroutine[Any, Any, None]]]) -> None:
     """Do the row of the command line, on uvloop."""
     import uvloop
 
-    row, server, topic, amount, variant = sys.argv[1:]
-    uvloop.run(rows[row](Task(row, server, topic, int(amount), variant)))
+    wanted = task()
+    uvloop.run(rows[wanted.row](wanted))

@@ -19,7 +19,8 @@ from rich.table import Table
 
 from benchmarks.support import machine, others
 from rockmq.client import Client
-from tests.support import jars, server
+from tests.support import apache, jars, server
+from tests.support.process import free_port
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 RESULTS = REPOSITORY / "benchmarks" / "results"
@@ -58,6 +59,8 @@ class Contestant:
     python: bool = True
     alike: str = ""
     """The Java client that does the same, for RockMQ's."""
+    share: float = 1.0
+    """How much of the messages or rounds it gets, if all of them would take it minutes."""
 
 
 JAVA = "Apache's Java client"
@@ -67,6 +70,7 @@ CONTESTANTS = (
     Contestant("aiokafka", "kafka_client", "kafka", ("send", "consume", "latency")),
     Contestant("aiokafka, linger_ms=1, 64 KiB", "kafka_client", "kafka", ("send",), "batches"),
     Contestant("nats-py", "nats_client", "nats", ("send", "consume", "latency")),
+    Contestant("rocketmq-python-client", "grpc_client", "proxy", ("send", "consume", "latency"), share=0.02),
     Contestant(JAVA, "JavaClient", "rockmq", ("send", "consume", "latency"), python=False),
     Contestant(f"{JAVA}, autoBatch", "JavaClient", "rockmq", ("send",), "batches", python=False),
 )
@@ -96,6 +100,8 @@ def main() -> int:
                     if row not in contestant.rows:
                         continue
                     amount = (QUICK if options.quick else AMOUNTS)[row]
+                    if row != "send":
+                        amount = round(amount * contestant.share)
                     figures = _run(contestant, row, addresses[contestant.server], amount, directory)
                     found.setdefault((row, contestant.name), []).append(figures)
                     console.print(f"{repeat + 1}. {row}, {contestant.name}: {_one_line(figures)}")
@@ -126,7 +132,13 @@ def _started(stack: contextlib.ExitStack, directory: Path, wanted: set[str]) -> 
         settings = ("--set", "flushDiskType=ASYNC_FLUSH")
         yield "rockmq", stack.enter_context(server.serve(directory / "rockmq", *settings)).namesrv
     if "kafka" in wanted:
-        yield "kafka", stack.enter_context(others.kafka(directory / "kafka"))
+        yield "kafka", stack.enter_context(others.kafka(directory / "kafka")).address
+    if "proxy" in wanted:
+        names = stack.enter_context(apache.name_server(directory / "namesrv", free_port())).address
+        lazily = {"flushDiskType": "ASYNC_FLUSH"}
+        heap = apache.Heap(xms="1g", xmx="1g", quick=False)
+        proxy = apache.proxy(directory / "proxy", free_port(), names, properties=lazily, heap=heap)
+        yield "proxy", f"{names} {stack.enter_context(proxy).address}"
     if "nats" in wanted:
         yield "nats", stack.enter_context(others.nats(directory / "nats"))
 
@@ -139,7 +151,8 @@ def _run(contestant: Contestant, row: str, address: str, amount: int, directory:
     else:
         asyncio.run(_create(address, topic))
         command = [*_java(contestant.program, directory), *arguments]
-    environment = os.environ | {"PYTHONPATH": str(REPOSITORY)}
+    # Apache's client for Python keeps its log below HOME.
+    environment = os.environ | {"PYTHONPATH": str(REPOSITORY), "HOME": str(directory)}
     done = subprocess.run(
         command, cwd=REPOSITORY, env=environment, capture_output=True, text=True, timeout=RUN_TIMEOUT_S, check=False
     )
@@ -261,7 +274,8 @@ def _write(facts: dict[str, str], found: dict[tuple[str, str], list[Figures]], l
         "",
         *(f"- {key}: {value}" for key, value in facts.items()),
         f"- aiokafka {machine.version('aiokafka')} on Kafka {others.KAFKA}, nats-py {machine.version('nats-py')} on"
-        f" nats-server {others.NATS}, Apache's Java client {jars.SERVER} on RockMQ's broker",
+        f" nats-server {others.NATS}, Apache's Java client {jars.SERVER} on RockMQ's broker, rocketmq-python-client"
+        f" {machine.version('rocketmq-python-client')} on Apache's proxy {jars.SERVER}",
         f"- 128-byte bodies; the best of {runs} runs in turns",
         "",
         f"| {' | '.join(HEAD)} |",

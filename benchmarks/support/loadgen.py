@@ -121,9 +121,9 @@ class Generator:
         # Apache writes its whole table for each, and refuses what has waited for 5 s.
         self._run("topic", {**load, "conns": min(topics, 8), "window": 1}, address, SPARE_S + 0.1 * topics)
 
-    def probe(self, address: str, seconds: float) -> subprocess.Popen[bytes]:
+    def probe(self, address: str, seconds: float, key: Mapping[str, str]) -> subprocess.Popen[bytes]:
         """Start trying to send; `Generator.accepted` waits for the outcome."""
-        command = self._command("probe", {"seconds": seconds, "topic": "BENCH_PROBE"}, address)
+        command = self._command("probe", {"seconds": seconds, "topic": "BENCH_PROBE", **key}, address)
         return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
     @staticmethod

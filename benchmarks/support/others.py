@@ -4,24 +4,37 @@ import contextlib
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from tests.support.jars import CACHE as JARS
 from tests.support.jars import PeerError, maven_class_path, need
 from tests.support.process import LOOPBACK, Process, accepts, free_port
 
+REPOSITORY = Path(__file__).resolve().parents[2]
 KAFKA = "3.9.1"
 NATS = "v2.12.2"
+SPARK = "4.2.0"
+"""The last version for which Spark's connector for Kafka is on Maven Central: both sides are measured on it."""
 START_TIMEOUT_S = 90
 _CLUSTER_ID = "AAAAAAAAAAAAAAAAAAAAAA"
 _OFFSET_TOPIC = "offsets.topic.num.partitions=1\noffsets.topic.replication.factor=1\n"
 _TRANSACTION_TOPIC = "transaction.state.log.replication.factor=1\ntransaction.state.log.min.isr=1\n"
 
 
+@dataclass(frozen=True)
+class Peer:
+    """A server that accepts connections at `address`, as process `pid`."""
+
+    address: str
+    pid: int
+
+
 @contextlib.contextmanager
-def kafka(directory: Path) -> Iterator[str]:
-    """One broker that is its own controller, otherwise with Kafka's defaults; its address."""
+def kafka(directory: Path) -> Iterator[Peer]:
+    """One broker that is its own controller, otherwise with Kafka's defaults."""
     class_path = maven_class_path(f"kafka-{KAFKA}", [("org.apache.kafka", "kafka_2.13", KAFKA)])
     port, controller = free_port(), free_port()
     directory.mkdir(parents=True, exist_ok=True)
@@ -40,7 +53,27 @@ def kafka(directory: Path) -> Iterator[str]:
         raise PeerError(f"Kafka's storage couldn't be formatted\n{done.stdout}{done.stderr}")
     with Process("kafka", [*java, "kafka.Kafka", str(properties)], directory) as process:
         process.wait_until(lambda: accepts(port), START_TIMEOUT_S, "Kafka accepting")
-        yield f"{LOOPBACK}:{port}"
+        yield Peer(f"{LOOPBACK}:{port}", process.pid)
+
+
+def spark_connector() -> list[Path]:
+    """The jars of Spark's own source and sink for Kafka."""
+    connector = [("org.apache.spark", "spark-sql-kafka-0-10_2.13", SPARK)]
+    return [Path(jar) for jar in maven_class_path(f"spark-kafka-{SPARK}", connector).split(os.pathsep)]
+
+
+def have_pyspark() -> None:
+    """Have this program and Spark's workers import PySpark in the version of the connector: it begins anew for that."""
+    where = JARS.parent / f"pyspark-{SPARK}"
+    if str(where) in sys.path:
+        return
+    if not (where / "pyspark").is_dir():
+        unfinished = where.with_name(f"{where.name}.{os.getpid()}")
+        install = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+        subprocess.run([*install, "--target", str(unfinished), f"pyspark=={SPARK}"], check=True, timeout=900)
+        unfinished.rename(where)
+    path = os.pathsep.join([str(where), str(REPOSITORY), *filter(None, [os.environ.get("PYTHONPATH")])])
+    os.execve(sys.executable, [sys.executable, *sys.argv], os.environ | {"PYTHONPATH": path})
 
 
 @contextlib.contextmanager

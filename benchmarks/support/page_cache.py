@@ -14,7 +14,7 @@ from typing import Self
 
 FREE_LEFT = 600 << 20
 CHUNK = 1 << 20
-LIMIT_S = 25
+LIMIT_S = 20
 SPARSE_SIZE = 1 << 43
 
 

@@ -19,11 +19,13 @@ HEAD = ("row", "server", "rate", "CPU us/msg", "p50 / p99 / p99.9 ms", "ratio: r
 TITLES = {
     "ours": "RockMQ",
     "ours-sync": "RockMQ, sync flush",
+    "ours-acl": "RockMQ, access control",
     "ours-many": "RockMQ, 100,000 topics",
     "ours-rolling": "RockMQ, files of 8 MiB",
     "ours-timers": "RockMQ, 1,000,000 timers",
     "apache": "Apache",
     "apache-sync": "Apache, sync flush",
+    "apache-acl": "Apache, access control",
     "apache-many": "Apache, 10,000 topics x 1 queue",
 }
 

@@ -99,6 +99,20 @@ ROWS = (
         ),
     ),
     Row(
+        name="tls-8x64",
+        title="send with TLS, 8 connections x 64 in flight, binary header",
+        options={"conns": 8, "window": 64, "serializer": "binary", "tls": "true"},
+        goal=Goal(3),
+    ),
+    Row(
+        name="acl-8x64",
+        title="signed sends to brokers with access control on, 8 connections x 64 in flight, binary header",
+        options={"conns": 8, "window": 64, "serializer": "binary"},
+        ours="ours-acl",
+        rivals=("apache-acl",),
+        goal=Goal(6, against="apache-acl"),
+    ),
+    Row(
         name="batch-32",
         title="send batches of 32, 8 connections x 4 in flight",
         options={"conns": 8, "window": 4, "batch": 32, "serializer": "binary"},
@@ -184,6 +198,15 @@ ROWS = (
         options={"conns": 64, "window": 1, "serializer": "json", "property": "TAGS=paid"},
         beside={"conns": 4, "window": 1, "expression": "refund || open", "follow": "true", "group": "rockmq_tagged"},
         goal=Goal(4),
+        loopback=True,
+    ),
+    Row(
+        name="tagged-8x64",
+        title="send with a tag, 8 x 64, binary header, beside a group that consumes another tag",
+        options={"conns": 8, "window": 64, "serializer": "binary", "property": "TAGS=paid"},
+        beside={"conns": 4, "window": 1, "expression": "refund || open", "follow": "true", "group": "rockmq_tagged"},
+        goal=Goal(4),
+        loopback=True,
     ),
     Row(
         name="sql",

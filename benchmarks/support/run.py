@@ -28,7 +28,8 @@ SYNC_LIMIT_S = 60
 IDLE_S = 5
 SETTLE_LIMIT_S = 300
 SETTLED_S = 10
-SETTLED_CORES = 0.05
+SETTLED_CORES = 0.1
+"""A server that uses less has nothing left to do; Apache's idle broker uses half of that."""
 LOOK_S = 1
 # Five gigabytes of log.
 RESTART_MESSAGES = 4_200_000
@@ -149,7 +150,7 @@ class Bench:
         return Measured(row, loads, loopback, failures)
 
     def _prepare(self, row: Row, contestant: Contestant) -> None:
-        load = row.load(contestant.name)
+        load = {**row.load(contestant.name), **contestant.key}
         self._generator.topic(contestant.address, load)
         if row.preload and contestant.name not in row.unloaded:
             self._generator.load("preload", {**row.preload, **load}, address=contestant.address)
@@ -158,7 +159,7 @@ class Bench:
             self._load(row, contestant, seconds=1, warmup=min(self._pace.jit_row, row.seconds_max))
 
     def _load(self, row: Row, contestant: Contestant, *, seconds: float, warmup: float) -> Load:
-        options = {**row.options, **row.load(contestant.name)}
+        options = {**row.options, **row.load(contestant.name), **contestant.key}
         with contextlib.ExitStack() as meanwhile:
             if row.beside:
                 load = {**row.beside, **row.load(contestant.name)}
@@ -169,7 +170,7 @@ class Bench:
 
     def _warm_up(self, contestant: Contestant) -> None:
         self._console.log(f"warming up {contestant.name} for {self._pace.jit_first:g} s")
-        topic = {"topic": "BENCH_WARMUP", "queues": QUEUES}
+        topic = {"topic": "BENCH_WARMUP", "queues": QUEUES, **contestant.key}
         self._generator.topic(contestant.address, topic)
         shapes: list[dict[str, object]] = [
             {"conns": 64, "window": 1, "serializer": "json"},

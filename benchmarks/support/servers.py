@@ -32,6 +32,7 @@ class BenchHeap(apache.Heap):
     xms: str = "4g"
     xmx: str = "4g"
     xmn: str = "2g"
+    quick: bool = False
 
     def flags(self) -> list[str]:
         return [*super().flags(), "-XX:+UseG1GC", "-XX:G1HeapRegionSize=16m", "-XX:G1ReservePercent=25"]
@@ -49,6 +50,8 @@ class Contestant:
     """The name server, when that is a process apart."""
     start_s: float
     directory: Path
+    key: Mapping[str, str]
+    """What the generator signs with, of a broker that asks for it."""
 
     @property
     def pids(self) -> list[int]:
@@ -126,8 +129,9 @@ def rockmq(name: str, directory: Path, generator: Generator, settings: Mapping[s
     port = free_broker_port()
     address = f"127.0.0.1:{port}"
     options = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
-    with _timed(generator, address) as started, server.serve(directory, *options, broker_port=port) as running:
-        yield Contestant(name, address, running.pid, None, started(), directory)
+    key = _key(settings)
+    with _timed(generator, address, key) as started, server.serve(directory, *options, broker_port=port) as running:
+        yield Contestant(name, address, running.pid, None, started(), directory, key)
 
 
 @contextlib.contextmanager
@@ -136,16 +140,21 @@ def apache_rocketmq(name: str, directory: Path, generator: Generator, settings: 
     port = free_broker_port()
     with apache.name_server(directory / "namesrv", free_port()) as names:
         address = f"127.0.0.1:{port}"
-        with _timed(generator, address) as started, apache.broker(
+        key = _key(settings)
+        with _timed(generator, address, key) as started, apache.broker(
             directory / "broker", port, names.address, properties={**settings, **APACHE_LIMITS}, heap=BenchHeap()
         ) as broker:  # fmt: skip
-            yield Contestant(name, address, broker.pid, names.pid, started(), directory)
+            yield Contestant(name, address, broker.pid, names.pid, started(), directory, key)
+
+
+def _key(settings: Mapping[str, str]) -> Mapping[str, str]:
+    return KEY if "authenticationEnabled" in settings else {}
 
 
 @contextlib.contextmanager
-def _timed(generator: Generator, address: str) -> Iterator[Callable[[], float]]:
+def _timed(generator: Generator, address: str, key: Mapping[str, str]) -> Iterator[Callable[[], float]]:
     """Watch for the first accepted message from now on; the result tells how many seconds it took."""
-    probe = generator.probe(address, PROBE_S)
+    probe = generator.probe(address, PROBE_S, key)
     start = time.monotonic_ns()
     try:
         yield lambda: (generator.accepted(probe, PROBE_S + 10).accepted_monotonic_ns - start) / 1e9
@@ -157,15 +166,39 @@ def _timed(generator: Generator, address: str) -> Iterator[Callable[[], float]]:
 
 ASYNC = {"flushDiskType": "ASYNC_FLUSH", "enablePropertyFilter": "true"}
 SYNC = {"flushDiskType": "SYNC_FLUSH"}
+KEY = {"access_key": "bench", "secret_key": "12345678"}
+ACL = {
+    **ASYNC,
+    "authenticationEnabled": "true",
+    "authorizationEnabled": "true",
+    "initAuthenticationUser": '{"username":"bench","password":"12345678"}',
+}
+# Apache's broker has no place for users and rules unless it is told of one.
+APACHE_ACL = {
+    **ACL,
+    "authenticationMetadataProvider": "org.apache.rocketmq.auth.authentication.provider.LocalAuthenticationMetadataProvider",
+    "authorizationMetadataProvider": "org.apache.rocketmq.auth.authorization.provider.LocalAuthorizationMetadataProvider",
+}
 CONTESTANTS = {
     "ours": (rockmq, ASYNC),
     "ours-sync": (rockmq, SYNC),
+    "ours-acl": (rockmq, ACL),
     "ours-many": (rockmq, ASYNC),
     "ours-timers": (rockmq, ASYNC),
-    # At the rate of single sends the log grows by some 30 MB a second.
-    "ours-rolling": (rockmq, {**ASYNC, "mappedFileSizeCommitLog": str(8 << 20), "retentionBytes": str(128 << 20)}),
+    # At the rate of single sends the log grows by some 30 MB a second. By default at most ten files are deleted every 10 s:
+    # a third of those that are made, and not in each run.
+    "ours-rolling": (
+        rockmq,
+        {
+            **ASYNC,
+            "mappedFileSizeCommitLog": str(8 << 20),
+            "retentionBytes": str(128 << 20),
+            "cleanResourceInterval": "1000",
+        },
+    ),
     "apache": (apache_rocketmq, ASYNC),
     "apache-sync": (apache_rocketmq, SYNC),
+    "apache-acl": (apache_rocketmq, APACHE_ACL),
     "apache-many": (apache_rocketmq, ASYNC),
 }
 

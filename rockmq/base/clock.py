@@ -28,8 +28,7 @@ class SystemClock:
     def now_ms(self) -> int:
         return time_ns() // 1_000_000
 
-    def monotonic(self) -> float:
-        return monotonic()
+    monotonic = staticmethod(monotonic)
 
     def call_later(self, seconds: float, callback: Callable[[], object]) -> Timer:
         return asyncio.get_running_loop().call_later(seconds, callback)

@@ -5,6 +5,7 @@
     ├── ProtocolError           bytes or fields that don't follow the protocol
     │   ├── HeaderError         a header's field is missing or has a bad value
     │   └── FilterError         a filter's expression can't be used
+    ├── AccessDenied            who asks isn't known, or may not do that
     ├── StoreUnavailable        the store takes no messages now; the text says why
     ├── RemotingError           the other side could not be reached, or didn't answer
     │   ├── ConnectError
@@ -43,6 +44,14 @@ class HeaderError(ProtocolError):
 
 class FilterError(ProtocolError):
     """A filter's expression that can't be used; the text says what is wrong and where."""
+
+
+class AccessDenied(RockMQError):
+    """Who asks isn't known, or may not do that; answered with `code`, and the text goes to them."""
+
+    def __init__(self, code: int, remark: str) -> None:
+        super().__init__(remark)
+        self.code = code
 
 
 class StoreUnavailable(RockMQError):

@@ -1,11 +1,13 @@
 """Small documents and records on disk that are never seen half-written.
 
 Apache keeps the last good text beside the new one (`ConfigManager`, `MixAll.string2File`): `X` and `X.bak`. Saving here
-writes `X.tmp`, forces it, keeps the old `X` as `X.bak`, and renames; so at every moment `X` or `X.bak` is whole.
+writes `X.tmp`, forces it, keeps the old `X` as `X.bak`, and renames; so at every moment `X` or `X.bak` is whole. Its mode
+stays, and its owner if the process may set it.
 """
 
 import contextlib
 import os
+import stat
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -19,12 +21,19 @@ def save_parts(path: Path, parts: Iterable[bytes]) -> None:
     """As `save`, for a text that is made while it is written."""
     path.parent.mkdir(parents=True, exist_ok=True)
     fresh = path.with_name(path.name + ".tmp")
-    with open(fresh, "wb") as file:
+    old = path.stat() if path.exists() else None
+    mode = 0o666 if old is None else stat.S_IMODE(old.st_mode)
+    with open(fresh, "wb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
+        if old is not None:
+            for user, group in ((-1, old.st_gid), (old.st_uid, -1)):
+                with contextlib.suppress(OSError):
+                    os.fchown(file.fileno(), user, group)
+            os.fchmod(file.fileno(), mode)
         file.writelines(parts)
         file.flush()
         os.fsync(file.fileno())
     backup = path.with_name(path.name + ".bak")
-    if path.exists():
+    if old is not None:
         # A link and a rename leave no moment without X, unlike renaming X itself away.
         second = path.with_name(path.name + ".bak.tmp")
         with contextlib.suppress(FileNotFoundError):

@@ -54,9 +54,13 @@ class Tasks:
                 self._on_failure(error)
 
     async def close(self) -> None:
-        for task in reversed(list(self._tasks)):
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+        try:
+            for task in reversed(list(self._tasks)):
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+        finally:
+            for task in self._tasks:  # what is left when this was itself cancelled
+                task.cancel()
 
     async def __aenter__(self) -> "Tasks":
         return self

@@ -22,7 +22,7 @@ CLOSED = "this client is closed"
 
 P = ParamSpec("P")
 T = TypeVar("T")
-W = TypeVar("W")
+W = TypeVar("W", covariant=True)
 
 
 class Portal:

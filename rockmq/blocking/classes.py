@@ -3,25 +3,33 @@
 import concurrent.futures
 import contextlib
 import ssl
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import Literal, Unpack, cast
+from typing import Any, Literal, Self, Unpack, cast, overload
 
 import rockmq.client as aio
 import rockmq.client.admin
+import rockmq.client.admin.access
 import rockmq.client.admin.brokers
+import rockmq.client.admin.containers
+import rockmq.client.admin.controllers
 import rockmq.client.admin.groups
+import rockmq.client.admin.lite
 import rockmq.client.admin.members
 import rockmq.client.admin.messages
 import rockmq.client.admin.names
+import rockmq.client.admin.static_topics
+import rockmq.client.admin.storage
 import rockmq.client.admin.topics
 import rockmq.client.delivery
 import rockmq.client.pop_message
 from rockmq.base.clock import Clock
 from rockmq.blocking.bridge import WRAPPERS, Portal, Wrapper, unwrap, wrap
 from rockmq.client.acl import Key
+from rockmq.client.admin.access import Acl, PolicyKind, Rule, User, UserKind
 from rockmq.client.admin.brokers import BrokerStats, Clusters, RuntimeInfo
+from rockmq.client.admin.controllers import ControllerMetadata, Elected
 from rockmq.client.admin.groups import (
     ClientConnection,
     GroupConnections,
@@ -31,39 +39,45 @@ from rockmq.client.admin.groups import (
     Subscription,
 )
 from rockmq.client.admin.members import DirectResult
-from rockmq.client.admin.topics import TopicRoute, TopicSettings, TopicStats
+from rockmq.client.admin.messages import Consumption
+from rockmq.client.admin.storage import RocksCheck, RocksTable
+from rockmq.client.admin.topics import BrokerAddresses, TopicQueues, TopicRoute, TopicSettings, TopicStats
 from rockmq.client.consumer_options import ConsumerOptions
-from rockmq.client.durability import Wanted as WantedDurability
+from rockmq.client.decoding import Body, Decode
 from rockmq.client.handlers import Workers
 from rockmq.client.hooks import Hook
-from rockmq.client.lite_pull import QueuesChanged
-from rockmq.client.offsets import FromWhere
-from rockmq.client.options import BATCH_BYTES, COMPRESS_FROM, MESSAGE_SIZE_MAX
+from rockmq.client.lite_pull import M, PulledMessage
+from rockmq.client.lite_pull_options import LitePullOptions
+from rockmq.client.options import SendOptions
 from rockmq.client.pop import PopLoop
 from rockmq.client.pull import PullResult
 from rockmq.client.queues import Selector
-from rockmq.client.received import State
 from rockmq.client.retries import Retry
 from rockmq.client.sending import SendReceipt
 from rockmq.client.states import StateChange
 from rockmq.client.stats import ClientStats
 from rockmq.client.subscription import Topics, Wanted
-from rockmq.client.transactions import Decision, TransactionReceipt
+from rockmq.client.transactions import Decision, Half, TransactionReceipt
 from rockmq.protocol.bodies.admin import QueueEntries, Replication
 from rockmq.protocol.bodies.common import MessageQueue
+from rockmq.protocol.bodies.controller import Epochs, ReplicaSet
+from rockmq.protocol.bodies.lite import LiteBroker, LiteClient, LiteGroup, LiteParent, LiteTopic
 from rockmq.protocol.bodies.pop import Mode, RequestMode
+from rockmq.protocol.bodies.static_topic import QueueMapping, QueuePlacement
+from rockmq.protocol.bodies.storage import ColdReads, TimerCheckpoint, TimerCount
 from rockmq.protocol.flags import Permission
 from rockmq.protocol.message import Message, StoredMessage
 from rockmq.protocol.pop import ReceiptHandle
+from rockmq.remoting.socks import SocksProxy
 
 
-class Processing(Wrapper[rockmq.client.delivery.Processing]):
+class Processing(Wrapper[rockmq.client.delivery.Processing[Body]]):
     """The block around the work on one message, or on a batch of messages of one queue; `begun` says when it began, in
     seconds of the event loop.
     """
 
-    def __enter__(self) -> "ConsumedMessage":
-        return cast("ConsumedMessage", wrap(self._portal.run(self._wrapped.__aenter__), self._portal))
+    def __enter__(self) -> "ConsumedMessage[Body]":
+        return cast("ConsumedMessage[Body]", wrap(self._portal.run(self._wrapped.__aenter__), self._portal))
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -79,11 +93,11 @@ class Processing(Wrapper[rockmq.client.delivery.Processing]):
         self._portal.run(self._wrapped.expire)
 
 
-class PopProcessing(Wrapper[rockmq.client.pop_message.PopProcessing]):
-    """The block around the work on one message."""
+class PopProcessing(Wrapper[rockmq.client.pop_message.PopProcessing[Body]]):
+    """The block around the work on one message, or on a batch of messages."""
 
-    def __enter__(self) -> "PopMessage":
-        return cast("PopMessage", wrap(self._portal.run(self._wrapped.__aenter__), self._portal))
+    def __enter__(self) -> "PopMessage[Body]":
+        return cast("PopMessage[Body]", wrap(self._portal.run(self._wrapped.__aenter__), self._portal))
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -91,12 +105,24 @@ class PopProcessing(Wrapper[rockmq.client.pop_message.PopProcessing]):
         return self._portal.run(self._wrapped.__aexit__, kind, error, trace)
 
 
-class ConsumedMessage(Wrapper[aio.ConsumedMessage]):
+class ConsumedMessage(Wrapper[aio.ConsumedMessage[Body]]):
     """A message as a consumer gets it. End it by `ack`, `nack`, `retry`, `dead_letter` or a `process` block; until then it
     counts as in flight.
 
     `stored` is all that the broker keeps of it. It can be pickled: the copy tells the same, but can't be ended.
     """
+
+    @property
+    def stored(self) -> StoredMessage:
+        return self._wrapped.stored
+
+    @property
+    def body(self) -> Body:
+        """The bytes that were sent, or what `decode` made of them when this was first asked for.
+
+        Raises ProtocolError, which names the message, when it can't be decompressed or decoded.
+        """
+        return self._wrapped.body
 
     @property
     def queue(self) -> MessageQueue:
@@ -123,7 +149,19 @@ class ConsumedMessage(Wrapper[aio.ConsumedMessage]):
         """Have it delivered no more: it goes to the topic `%DLQ%` and the group's name."""
         self._portal.run(self._wrapped.dead_letter)
 
-    def process(self, *, retry: Retry | None = None, suppress: bool = False) -> Processing:
+    def commit(self) -> None:
+        """In an orderly consumer with `auto_commit=False`: it is done with, and so is all that was taken of its queue
+        before; the group's offset moves behind it, and the broker is told within seconds. Raises ClientError elsewhere.
+        """
+        self._portal.run(self._wrapped.commit)
+
+    def rollback(self, delay: float | timedelta | None = None) -> None:
+        """In an orderly consumer with `auto_commit=False`: have it delivered again, with all of its queue that was taken and
+        isn't committed, in order, after so many seconds or those of `suspend`. Raises ClientError elsewhere.
+        """
+        self._portal.run(self._wrapped.rollback, delay)
+
+    def process(self, *, retry: Retry | None = None, suppress: bool = False) -> Processing[Body]:
         """`with message.process():` acknowledges when the block ends well, and refuses when it raises.
 
         `retry` says after how many seconds it comes again then (`backoff(1, 60)`), otherwise the broker decides. The
@@ -131,7 +169,7 @@ class ConsumedMessage(Wrapper[aio.ConsumedMessage]):
         consumer's `consume_timeout` gets TimeoutError at its next `await`.
         """
         return cast(
-            "Processing", wrap(self._portal.call(self._wrapped.process, retry=retry, suppress=suppress), self._portal)
+            "Processing[Body]", wrap(self._portal.call(self._wrapped.process, retry=retry, suppress=suppress), self._portal)
         )
 
     def put_back(self) -> None:
@@ -139,18 +177,9 @@ class ConsumedMessage(Wrapper[aio.ConsumedMessage]):
         self._portal.call(self._wrapped.put_back)
 
     @property
-    def stored(self) -> StoredMessage:
-        return self._wrapped.stored
-
-    @property
     def topic(self) -> str:
         """The topic it was sent to, also when it comes by way of the group's retry topic."""
         return self._wrapped.topic
-
-    @property
-    def body(self) -> bytes:
-        """Raises ProtocolError, which names the message, when it can't be decompressed."""
-        return self._wrapped.body
 
     @property
     def tag(self) -> str | None:
@@ -190,17 +219,18 @@ class ConsumedMessage(Wrapper[aio.ConsumedMessage]):
     def store_timestamp(self) -> int:
         return self._wrapped.store_timestamp
 
-    def end(self, state: State) -> None:
-        """Decide, before the outcome is told; once. Raises ClientError."""
-        self._portal.call(self._wrapped.end, state)
 
-
-class PopMessage(Wrapper[aio.PopMessage]):
+class PopMessage(Wrapper[aio.PopMessage[Body]]):
     """A message as a pop consumer gets it. End it by `ack`, `nack`, `retry`, `dead_letter` or a `process` block; a message
     that isn't ended when its invisible time is over comes again, here or elsewhere.
 
-    `stored` is all that the broker keeps of it, `handle` what it is acknowledged by.
+    `stored` is all that the broker keeps of it, `handle` what it is acknowledged by. It can be pickled: the copy tells the
+    same, but can't be ended.
     """
+
+    @property
+    def stored(self) -> StoredMessage:
+        return self._wrapped.stored
 
     @property
     def handle(self) -> ReceiptHandle:
@@ -244,19 +274,20 @@ class PopMessage(Wrapper[aio.PopMessage]):
         """Have so much time from now on. Raises ResponseError when the message isn't ours any more, RemotingError."""
         self._portal.run(self._wrapped.extend, seconds)
 
-    def process(self, *, retry: Retry | None = None, suppress: bool = False) -> PopProcessing:
+    def process(self, *, retry: Retry | None = None, suppress: bool = False) -> PopProcessing[Body]:
         """`with message.process():` acknowledges when the block ends well, and refuses when it raises.
 
         `retry` says after how many seconds it comes again then. The exception goes on to the caller; with `suppress` it is
         logged and ends here.
         """
         return cast(
-            "PopProcessing", wrap(self._portal.call(self._wrapped.process, retry=retry, suppress=suppress), self._portal)
+            "PopProcessing[Body]",
+            wrap(self._portal.call(self._wrapped.process, retry=retry, suppress=suppress), self._portal),
         )
 
-    @property
-    def stored(self) -> StoredMessage:
-        return self._wrapped.stored
+    def put_back(self) -> None:
+        """Have it delivered again at once, as if it hadn't been taken."""
+        self._portal.call(self._wrapped.put_back)
 
     @property
     def topic(self) -> str:
@@ -264,8 +295,11 @@ class PopMessage(Wrapper[aio.PopMessage]):
         return self._wrapped.topic
 
     @property
-    def body(self) -> bytes:
-        """Raises ProtocolError, which names the message, when it can't be decompressed."""
+    def body(self) -> Body:
+        """The bytes that were sent, or what `decode` made of them when this was first asked for.
+
+        Raises ProtocolError, which names the message, when it can't be decompressed or decoded.
+        """
         return self._wrapped.body
 
     @property
@@ -305,10 +339,6 @@ class PopMessage(Wrapper[aio.PopMessage]):
     @property
     def store_timestamp(self) -> int:
         return self._wrapped.store_timestamp
-
-    def end(self, state: State) -> None:
-        """Decide, before the outcome is told; once. Raises ClientError."""
-        self._portal.call(self._wrapped.end, state)
 
 
 class Transaction(Wrapper[aio.Transaction]):
@@ -369,7 +399,7 @@ class Producer(Wrapper[aio.Producer]):
         """
         self._portal.run(self._wrapped.drain, timeout)
 
-    def __enter__(self) -> "Producer":
+    def __enter__(self) -> Self:
         self._portal.run(self._wrapped.__aenter__)
         return self
 
@@ -451,6 +481,14 @@ class Producer(Wrapper[aio.Producer]):
         """
         return self._portal.run(self._wrapped.send_batch, messages, key=key, queue=queue, selector=selector, timeout=timeout)
 
+    def send_encoded(self, body: bytes, queue: MessageQueue, *, count: int = 1, timeout: float | None = None) -> SendReceipt:
+        """Send messages that are encoded as a batch already (MessageDecoder.encodeMessages) to a queue, in one attempt.
+
+        The receipt is that of the whole batch: its first offset, and no `msg_id`. Whoever encoded it has checked it, too.
+        `count` is how many messages `Client.stats` takes it for.
+        """
+        return self._portal.run(self._wrapped.send_encoded, body, queue, count=count, timeout=timeout)
+
     def send_oneway(
         self,
         message: Message,
@@ -473,11 +511,13 @@ class Producer(Wrapper[aio.Producer]):
     ) -> Message:
         """Send a message that asks for a reply, and wait for the reply; `timeout` is for both.
 
-        Raises RequestTimeout when none comes in time, and what `send` raises.
+        Raises RequestTimeout when none comes in time, ProtocolError when it can't be decompressed, and what `send` raises.
         """
         return self._portal.run(self._wrapped.request, message, key=key, queue=queue, selector=selector, timeout=timeout)
 
-    def reply(self, to: ConsumedMessage | StoredMessage, body: bytes, *, timeout: float | None = None) -> SendReceipt:
+    def reply(
+        self, to: ConsumedMessage[object] | StoredMessage, body: bytes, *, timeout: float | None = None
+    ) -> SendReceipt:
         """Answer a message that was sent as a request (MessageUtil.createReplyMessage). Raises InvalidMessage when it
         wasn't, and ResponseError when who asked isn't there any more.
         """
@@ -507,6 +547,10 @@ class TransactionProducer(Producer):
         transaction producer of the group.
         """
         self._portal.run(self._wrapped.start)
+
+    def __enter__(self) -> Self:
+        self._portal.run(self._wrapped.__aenter__)
+        return self
 
     def drain(self, timeout: float | None = None) -> None:
         """As of every producer; checks under way are given up."""
@@ -562,8 +606,21 @@ class TransactionProducer(Producer):
             timeout=timeout,
         )
 
+    def send_half(self, message: Message, *, queue: MessageQueue | None = None, timeout: float | None = None) -> Half:
+        """Store the message where nobody sees it until `decide` is called, by any transaction producer of the group.
 
-class Consumer(Wrapper[aio.Consumer]):
+        Raises what `send` raises; it is sent once, see `send_in_transaction`.
+        """
+        return self._portal.run(self._wrapped.send_half, message, queue=queue, timeout=timeout)
+
+    def decide(self, half: Half, decision: Decision) -> bool:
+        """Have the message delivered or not; whether the broker has answered that it is so. Raises ResponseError when it
+        refuses, RouteNotFound, ConnectError.
+        """
+        return self._portal.run(self._wrapped.decide, half, decision)
+
+
+class Consumer(Wrapper[aio.Consumer[Body]]):
     """A member of a consumer group; made by `Client.consumer`, used with `with`.
 
     Take messages by `for`, by `fetch`, or let `run` call a handler; any number of tasks may do so. Leaving the
@@ -571,79 +628,36 @@ class Consumer(Wrapper[aio.Consumer]):
     """
 
     @property
-    def group(self) -> str:
-        return self._wrapped.group
-
-    def start(self) -> None:
-        """Join the group; returns when the first queues are ours, or after 5 s without; `with` does it.
-
-        Raises ResponseError when a broker can't filter by an expression that is subscribed to, and ClientError when a
-        broadcast's file of offsets can't be used.
-        """
-        self._portal.run(self._wrapped.start)
-
-    def close(self, drain_timeout: float | None = None) -> None:
-        """Stop pulling, wait for what is being worked on, store offsets, leave the group."""
-        if self._portal.closed:
-            return
-        self._portal.run(self._wrapped.close, drain_timeout)
-
-    def __enter__(self) -> "Consumer":
-        self._portal.run(self._wrapped.__aenter__)
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._portal.run(self._wrapped.__aexit__, kind, error, trace)
-
-    @property
-    def closed(self) -> bool:
-        return self._wrapped.closed
-
-    @property
     def queues(self) -> list[MessageQueue]:
         """The queues that are ours now, those of the group's retry topic among them."""
         return self._wrapped.queues
 
-    def subscribe(self, topic: str, wanted: Wanted = "*") -> None:
-        """Consume a topic too, or other messages of one that is consumed; returns when its queues are shared out.
-
-        Messages that were pulled before still come. All members of a group must subscribe alike. Raises ClientError, and
-        ResponseError when a broker can't filter so.
-        """
-        self._portal.run(self._wrapped.subscribe, topic, wanted)
-
-    def unsubscribe(self, topic: str) -> None:
-        """Consume a topic no longer; returns when its queues are given up. Raises ClientError when it isn't consumed."""
-        self._portal.run(self._wrapped.unsubscribe, topic)
-
-    def __iter__(self) -> "Consumer":
-        return self
-
-    def __next__(self) -> ConsumedMessage:
+    def __next__(self) -> ConsumedMessage[Body]:
         try:
-            return cast("ConsumedMessage", wrap(self._portal.run(self._wrapped.__anext__), self._portal))
+            return cast("ConsumedMessage[Body]", wrap(self._portal.run(self._wrapped.__anext__), self._portal))
         except StopAsyncIteration:
             raise StopIteration from None
 
-    def fetch(self, max_messages: int = 32, timeout: float | None = 1.0) -> list[ConsumedMessage]:
+    def fetch(self, max_messages: int = 32, timeout: float | None = 1.0) -> list[ConsumedMessage[Body]]:
         """Up to so many messages: what is there, or else the first to come within the timeout (None: however long)."""
         return cast(
-            "list[ConsumedMessage]", wrap(self._portal.run(self._wrapped.fetch, max_messages, timeout), self._portal)
+            "list[ConsumedMessage[Body]]", wrap(self._portal.run(self._wrapped.fetch, max_messages, timeout), self._portal)
         )
 
     def run(
         self,
-        handler: Callable[[ConsumedMessage], object],
+        handler: Callable[[ConsumedMessage[Body]], object],
         concurrency: int = 20,
         *,
         workers: Workers = "threads",
         retry: Retry | None = None,
-        ordered_by: Callable[[ConsumedMessage], Hashable] | None = None,
+        ordered_by: Callable[[ConsumedMessage[Body]], Hashable] | None = None,
     ) -> None:
         """Call `handler` for each message, up to `concurrency` at a time, until the consumer is closed or this is cancelled.
 
         A message is acknowledged when its handler returns, and refused, with a log line, when it raises; `retry` says after
-        how many seconds it comes again then (`backoff(1, 60)`).
+        how many seconds it comes again then (`backoff(1, 60)`). With `auto_commit=False` a handler may return a `Decision`:
+        COMMIT commits its message, ROLLBACK rolls back.
 
         A handler that is no coroutine function is called on one of as many threads; or, for work that needs a processor, in
         one of as many `processes`: handler and messages are pickled then, and each process imports the program's main
@@ -663,7 +677,7 @@ class Consumer(Wrapper[aio.Consumer]):
 
     def run_batches(
         self,
-        handler: Callable[[list[ConsumedMessage]], object],
+        handler: Callable[[list[ConsumedMessage[Body]]], object],
         max_messages: int = 32,
         concurrency: int = 20,
         *,
@@ -673,7 +687,7 @@ class Consumer(Wrapper[aio.Consumer]):
         """As `run`, but call `handler` for up to so many messages of one queue at a time, as many as are there.
 
         They are acknowledged when it returns, but for those that it has ended itself (`await message.nack()`). When it
-        raises all are refused, when it raises `PartDone(n)` all but the first n.
+        raises all are refused, when it raises `PartDone(n)` all but the first n. A `Decision` is for the whole batch.
         """
         self._portal.run(
             self._wrapped.run_batches,
@@ -688,39 +702,62 @@ class Consumer(Wrapper[aio.Consumer]):
         """Store offsets now, and wait until the brokers have them."""
         self._portal.run(self._wrapped.commit)
 
+    def close(self, drain_timeout: float | None = None) -> None:
+        """Take nothing more from brokers, wait for what is being worked on, tell them how far that is, leave the group.
 
-class PopConsumer(Wrapper[aio.PopConsumer]):
-    """A member of a group that pops; made by `Client.pop_consumer`, used with `with`.
+        Whoever calls it meanwhile waits for that, too. `drain_timeout` is how many seconds to wait for handlers and
+        `process` blocks, instead of what was said when the consumer was made.
+        """
+        if self._portal.closed:
+            return
+        self._portal.run(self._wrapped.close, drain_timeout)
 
-    Take messages by `for`, by `fetch`, or let `run` call a handler; any number of tasks may do so. Leaving the
-    `with` stops popping, waits for messages that are being worked on, has acknowledgements arrive and gives back
-    what nobody has taken.
-    """
+    def __iter__(self) -> Self:
+        return self
 
     @property
     def group(self) -> str:
         return self._wrapped.group
 
     def start(self) -> None:
-        """Join the group; returns when popping has begun, or after 5 s without; `with` does it.
+        """Join the group; returns when it is known what to consume, or after 5 s without; `with` does it.
 
-        Raises ResponseError when a broker can't filter by an expression that is subscribed to, and ClientError when queues
-        shall be assigned and the group is to pull.
+        Raises ResponseError when a broker can't filter by an expression that is subscribed to, and ClientError when this
+        client consumes the group already, or when what is asked for can't be had.
         """
         self._portal.run(self._wrapped.start)
 
-    def close(self, drain_timeout: float | None = None) -> None:
-        """Stop popping, wait for what is being worked on, give back the rest, leave the group."""
-        if self._portal.closed:
-            return
-        self._portal.run(self._wrapped.close, drain_timeout)
-
-    def __enter__(self) -> "PopConsumer":
+    def __enter__(self) -> Self:
         self._portal.run(self._wrapped.__aenter__)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._portal.run(self._wrapped.__aexit__, kind, error, trace)
+
+    @property
+    def closed(self) -> bool:
+        return self._wrapped.closed
+
+    def subscribe(self, topic: str, wanted: Wanted = "*") -> None:
+        """Consume a topic too, or other messages of one that is consumed; returns when its queues are shared out.
+
+        Messages that were pulled before still come. All members of a group must subscribe alike. Raises ClientError, and
+        ResponseError when a broker can't filter so.
+        """
+        self._portal.run(self._wrapped.subscribe, topic, wanted)
+
+    def unsubscribe(self, topic: str) -> None:
+        """Consume a topic no longer; returns when its queues are given up. Raises ClientError when it isn't consumed."""
+        self._portal.run(self._wrapped.unsubscribe, topic)
+
+
+class PopConsumer(Wrapper[aio.PopConsumer[Body]]):
+    """A member of a group that pops; made by `Client.pop_consumer`, used with `with`.
+
+    Take messages by `for`, by `fetch`, or let `run` call a handler; any number of tasks may do so. Leaving the
+    `with` stops popping, waits for messages that are being worked on, has acknowledgements arrive and gives back
+    what nobody has taken.
+    """
 
     @property
     def queues(self) -> list[MessageQueue]:
@@ -732,61 +769,116 @@ class PopConsumer(Wrapper[aio.PopConsumer]):
         """Messages that were popped and aren't ended."""
         return self._wrapped.in_flight
 
-    def subscribe(self, topic: str, wanted: Wanted = "*") -> None:
-        """Pop this topic from now on, too, or by another expression. Raises ResponseError when a broker can't filter so."""
-        self._portal.run(self._wrapped.subscribe, topic, wanted)
-
-    def unsubscribe(self, topic: str) -> None:
-        """Pop this topic no more. Messages of it that were popped are delivered. Raises ClientError when it isn't popped."""
-        self._portal.run(self._wrapped.unsubscribe, topic)
-
-    def __iter__(self) -> "PopConsumer":
-        return self
-
-    def __next__(self) -> PopMessage:
+    def __next__(self) -> PopMessage[Body]:
         try:
-            return cast("PopMessage", wrap(self._portal.run(self._wrapped.__anext__), self._portal))
+            return cast("PopMessage[Body]", wrap(self._portal.run(self._wrapped.__anext__), self._portal))
         except StopAsyncIteration:
             raise StopIteration from None
 
-    def fetch(self, max_messages: int = 32, timeout: float | None = 1.0) -> list[PopMessage]:
+    def fetch(self, max_messages: int = 32, timeout: float | None = 1.0) -> list[PopMessage[Body]]:
         """Up to so many messages: what is there, or else the first to come within the timeout (None: however long)."""
-        return cast("list[PopMessage]", wrap(self._portal.run(self._wrapped.fetch, max_messages, timeout), self._portal))
+        return cast(
+            "list[PopMessage[Body]]", wrap(self._portal.run(self._wrapped.fetch, max_messages, timeout), self._portal)
+        )
 
-    def run(self, handler: Callable[[PopMessage], object], concurrency: int = 20) -> None:
-        """Call `handler` for each message, up to `concurrency` at a time, until the consumer is closed or this is cancelled.
-
-        A message is acknowledged when its handler returns, and refused, with a log line, when it raises.
+    def run(
+        self,
+        handler: Callable[[PopMessage[Body]], object],
+        concurrency: int = 20,
+        *,
+        workers: Workers = "threads",
+        retry: Retry | None = None,
+        ordered_by: Callable[[PopMessage[Body]], Hashable] | None = None,
+    ) -> None:
+        """Call `handler` for each message, as `Consumer.run`: it is acknowledged when its handler returns, and refused, with
+        a log line, when it raises. One that waits behind others of its key until its invisible time is over comes again.
         """
-        self._portal.run(self._wrapped.run, self._portal.callback(handler), concurrency)
+        self._portal.run(
+            self._wrapped.run,
+            self._portal.function(handler),
+            concurrency,
+            workers=workers,
+            retry=retry,
+            ordered_by=self._portal.function(ordered_by) if ordered_by is not None else None,
+        )
 
+    def run_batches(
+        self,
+        handler: Callable[[list[PopMessage[Body]]], object],
+        max_messages: int = 32,
+        concurrency: int = 20,
+        *,
+        workers: Workers = "threads",
+        retry: Retry | None = None,
+    ) -> None:
+        """As `run`, but call `handler` for up to so many messages of one topic at a time, as many as are there; with `order`
+        they are of one queue. What fails of a batch is refused as by `Consumer.run_batches`.
+        """
+        self._portal.run(
+            self._wrapped.run_batches,
+            self._portal.function(handler),
+            max_messages,
+            concurrency,
+            workers=workers,
+            retry=retry,
+        )
 
-class LitePullConsumer(Wrapper[aio.LitePullConsumer]):
-    """Made by `Client.lite_pull_consumer`, used with `with`.
+    def close(self, drain_timeout: float | None = None) -> None:
+        """Take nothing more from brokers, wait for what is being worked on, tell them how far that is, leave the group.
 
-    One task polls at a time; other methods may be called meanwhile.
-    """
+        Whoever calls it meanwhile waits for that, too. `drain_timeout` is how many seconds to wait for handlers and
+        `process` blocks, instead of what was said when the consumer was made.
+        """
+        if self._portal.closed:
+            return
+        self._portal.run(self._wrapped.close, drain_timeout)
+
+    def __iter__(self) -> Self:
+        return self
 
     @property
     def group(self) -> str:
         return self._wrapped.group
 
     def start(self) -> None:
-        """Join the group; returns when the first queues are ours, or after 5 s without; `with` does it.
+        """Join the group; returns when it is known what to consume, or after 5 s without; `with` does it.
 
-        Raises ResponseError when a broker can't filter by an expression that is subscribed to.
+        Raises ResponseError when a broker can't filter by an expression that is subscribed to, and ClientError when this
+        client consumes the group already, or when what is asked for can't be had.
         """
         self._portal.run(self._wrapped.start)
 
-    def close(self) -> None:
-        """Stop pulling, commit if that is automatic, leave the group; a poll that waits returns nothing."""
-        if self._portal.closed:
-            return
-        self._portal.run(self._wrapped.close)
-
-    def __enter__(self) -> "LitePullConsumer":
+    def __enter__(self) -> Self:
         self._portal.run(self._wrapped.__aenter__)
         return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._portal.run(self._wrapped.__aexit__, kind, error, trace)
+
+    @property
+    def closed(self) -> bool:
+        return self._wrapped.closed
+
+    def subscribe(self, topic: str, wanted: Wanted = "*") -> None:
+        """Consume a topic too, or other messages of one that is consumed; returns when its queues are shared out.
+
+        Messages that were pulled before still come. All members of a group must subscribe alike. Raises ClientError, and
+        ResponseError when a broker can't filter so.
+        """
+        self._portal.run(self._wrapped.subscribe, topic, wanted)
+
+    def unsubscribe(self, topic: str) -> None:
+        """Consume a topic no longer; returns when its queues are given up. Raises ClientError when it isn't consumed."""
+        self._portal.run(self._wrapped.unsubscribe, topic)
+
+
+class LitePullConsumer(Wrapper[aio.LitePullConsumer[M]]):
+    """Made by `Client.lite_pull_consumer`, used with `with`.
+
+    One task polls at a time; other methods may be called meanwhile. In a broadcast every member has all queues of the
+    topics, and keeps its offsets in a file, the one that Java's consumers have. With `decode` it returns
+    `PulledMessage[...]` instead of `StoredMessage`.
+    """
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._portal.run(self._wrapped.__aexit__, kind, error, trace)
@@ -796,22 +888,12 @@ class LitePullConsumer(Wrapper[aio.LitePullConsumer]):
         """The queues that are ours now."""
         return self._wrapped.queues
 
-    def subscribe(self, topic: str, wanted: Wanted = "*") -> None:
-        """Share the queues of a topic, too, or read other messages of one; returns when its queues are shared out.
-
-        What was pulled before is still polled. Raises ClientError for a consumer that was made without topics, ResponseError
-        when a broker can't filter so.
-        """
-        self._portal.run(self._wrapped.subscribe, topic, wanted)
-
-    def unsubscribe(self, topic: str) -> None:
-        """Read a topic no more; returns when its queues are given up. Raises ClientError when it isn't read."""
-        self._portal.run(self._wrapped.unsubscribe, topic)
-
     def assign(self, queues: Iterable[MessageQueue], tags: Wanted = "*") -> None:
         """Read these queues and no others, whoever else reads them; each from where the group is in it, or where it is now.
 
-        Raises ClientError for a consumer with topics, whose queues are shared out, RouteNotFound, RemotingError.
+        Cancelled, it still commits what it has given up, which a broker that doesn't answer holds up for 5 s; cancelled once
+        more it doesn't. Raises ClientError for a consumer with topics, whose queues are shared out, RouteNotFound,
+        RemotingError.
         """
         self._portal.run(self._wrapped.assign, queues, tags)
 
@@ -830,19 +912,21 @@ class LitePullConsumer(Wrapper[aio.LitePullConsumer]):
     def paused(self) -> list[MessageQueue]:
         return self._wrapped.paused
 
-    def poll(self, timeout: float | None = 5.0, max_messages: int = 32) -> list[StoredMessage]:
+    def poll(self, timeout: float | None = 5.0, max_messages: int = 32) -> list[M]:
         """Up to so many messages: what is there, or else the first to come within the timeout (None: however long).
 
         Messages of a queue come in order. With `auto_commit` all that polls before this one returned is taken for done.
+        Raises ProtocolError, which names the message, for one that can't be decompressed; the next poll goes on behind it.
+        With `decode` it is its `body` that raises that.
         """
         return self._portal.run(self._wrapped.poll, timeout, max_messages)
 
-    def __iter__(self) -> "LitePullConsumer":
+    def __iter__(self) -> Self:
         return self
 
-    def __next__(self) -> StoredMessage:
+    def __next__(self) -> M:
         try:
-            return cast("StoredMessage", wrap(self._portal.run(self._wrapped.__anext__), self._portal))
+            return cast("M", wrap(self._portal.run(self._wrapped.__anext__), self._portal))
         except StopAsyncIteration:
             raise StopIteration from None
 
@@ -851,13 +935,14 @@ class LitePullConsumer(Wrapper[aio.LitePullConsumer]):
         return self._portal.call(self._wrapped.position, queue)
 
     def committed(self, queue: MessageQueue) -> int | None:
-        """The group's offset at the broker; None when it has none."""
+        """The group's offset at the broker, or in a broadcast that in our file; None when there is none."""
         return self._portal.run(self._wrapped.committed, queue)
 
     def commit(self, offsets: Mapping[MessageQueue, int] | None = None) -> None:
-        """Make these the group's offsets, or the positions of all our queues; the brokers have them when this returns.
+        """Make these the group's offsets, or the positions of all our queues; the brokers have them when this returns, or
+        our file, if it is a broadcast.
 
-        Raises ResponseError, RemotingError; some queues may be committed then.
+        Raises ResponseError, RemotingError, ClientError; some queues may be committed then.
         """
         self._portal.run(self._wrapped.commit, offsets)
 
@@ -877,6 +962,44 @@ class LitePullConsumer(Wrapper[aio.LitePullConsumer]):
         """Go on at the first messages stored then or later, of these queues or of all."""
         self._portal.run(self._wrapped.seek_to_time, time, *queues)
 
+    @property
+    def group(self) -> str:
+        return self._wrapped.group
+
+    def start(self) -> None:
+        """Join the group; returns when it is known what to consume, or after 5 s without; `with` does it.
+
+        Raises ResponseError when a broker can't filter by an expression that is subscribed to, and ClientError when this
+        client consumes the group already, or when what is asked for can't be had.
+        """
+        self._portal.run(self._wrapped.start)
+
+    def close(self) -> None:
+        """Stop consuming, store how far that is, leave the group. Who calls it meanwhile waits for that, too."""
+        if self._portal.closed:
+            return
+        self._portal.run(self._wrapped.close)
+
+    def __enter__(self) -> Self:
+        self._portal.run(self._wrapped.__aenter__)
+        return self
+
+    @property
+    def closed(self) -> bool:
+        return self._wrapped.closed
+
+    def subscribe(self, topic: str, wanted: Wanted = "*") -> None:
+        """Consume a topic too, or other messages of one that is consumed; returns when its queues are shared out.
+
+        Messages that were pulled before still come. All members of a group must subscribe alike. Raises ClientError, and
+        ResponseError when a broker can't filter so.
+        """
+        self._portal.run(self._wrapped.subscribe, topic, wanted)
+
+    def unsubscribe(self, topic: str) -> None:
+        """Consume a topic no longer; returns when its queues are given up. Raises ClientError when it isn't consumed."""
+        self._portal.run(self._wrapped.unsubscribe, topic)
+
 
 class TopicAdmin(Wrapper[rockmq.client.admin.topics.TopicAdmin]):
     def put(
@@ -892,6 +1015,12 @@ class TopicAdmin(Wrapper[rockmq.client.admin.topics.TopicAdmin]):
         """
         self._portal.run(self._wrapped.put, settings, cluster=cluster, broker=broker, remove_attributes=remove_attributes)
 
+    def put_many(self, settings: Iterable[TopicSettings], *, cluster: str | None = None, broker: str | None = None) -> None:
+        """As `put`, for several topics in one request. Raises ResponseError and changes nothing when one of them can't be.
+        Apache's broker does nothing either, and says nothing, when one of them is there already just so.
+        """
+        self._portal.run(self._wrapped.put_many, settings, cluster=cluster, broker=broker)
+
     def delete(self, topic: str, *, cluster: str | None = None) -> None:
         """Delete the topic with its messages from every master (of the cluster), then from every name server."""
         self._portal.run(self._wrapped.delete, topic, cluster=cluster)
@@ -903,6 +1032,12 @@ class TopicAdmin(Wrapper[rockmq.client.admin.topics.TopicAdmin]):
     def system_names(self) -> list[str]:
         """Topics that are named like a cluster or a broker, as the name server knows them."""
         return self._portal.run(self._wrapped.system_names)
+
+    def unit_names(self, having: Literal["unit", "unit subscription", "unit subscription only"] = "unit") -> list[str]:
+        """Topics whose `unit_flags` say that they belong to a unit, that groups of units subscribe to them, or the latter
+        and not the former.
+        """
+        return self._portal.run(self._wrapped.unit_names, having)
 
     def get(self, topic: str) -> dict[str, TopicSettings]:
         """The topic's settings, by broker name. Raises RouteNotFound when there is no such topic."""
@@ -926,9 +1061,22 @@ class TopicAdmin(Wrapper[rockmq.client.admin.topics.TopicAdmin]):
 
 
 class GroupAdmin(Wrapper[rockmq.client.admin.groups.GroupAdmin]):
-    def put(self, settings: GroupSettings, *, cluster: str | None = None, broker: str | None = None) -> None:
-        """Create the group, or change it, on every master, those of one cluster, or one broker."""
-        self._portal.run(self._wrapped.put, settings, cluster=cluster, broker=broker)
+    def put(
+        self,
+        settings: GroupSettings,
+        *,
+        cluster: str | None = None,
+        broker: str | None = None,
+        remove_attributes: Iterable[str] = (),
+    ) -> None:
+        """Create the group, or change it, on every master, those of one cluster, or one broker. Attributes that aren't named
+        stay as they are.
+        """
+        self._portal.run(self._wrapped.put, settings, cluster=cluster, broker=broker, remove_attributes=remove_attributes)
+
+    def put_many(self, settings: Iterable[GroupSettings], *, cluster: str | None = None, broker: str | None = None) -> None:
+        """As `put`, for several groups in one request."""
+        self._portal.run(self._wrapped.put_many, settings, cluster=cluster, broker=broker)
 
     def delete(self, group: str, *, cluster: str | None = None, offsets: bool = False) -> None:
         """Delete the group on every master, with its offsets if wanted. Where groups are made as they come (the brokers'
@@ -945,6 +1093,14 @@ class GroupAdmin(Wrapper[rockmq.client.admin.groups.GroupAdmin]):
     def of_broker(self, broker: str) -> dict[str, GroupSettings]:
         """All groups of a broker, by name."""
         return self._portal.run(self._wrapped.of_broker, broker)
+
+    def set_readable(self, group: str, topic: str, readable: bool) -> None:
+        """Let the group's members read the topic, or have brokers refuse their pulls."""
+        self._portal.run(self._wrapped.set_readable, group, topic, readable)
+
+    def readable(self, group: str, topic: str) -> dict[str, bool]:
+        """Whether the group's members may read the topic, by broker name."""
+        return self._portal.run(self._wrapped.readable, group, topic)
 
     def set_request_mode(self, group: str, topic: str, mode: Mode, *, share_queues: int = 0) -> None:
         """Have the group's members pull or pop the topic, those that leave it to brokers (`pop_consumer(assigned=True)`).
@@ -985,6 +1141,10 @@ class GroupAdmin(Wrapper[rockmq.client.admin.groups.GroupAdmin]):
         """How far the group is in the queues of a topic, in time."""
         return self._portal.run(self._wrapped.times, group, topic)
 
+    def lowest_offsets(self, topic: str, group: str) -> dict[MessageQueue, int | None]:
+        """The lowest offset that any group has in each queue of a topic; None where `group` is behind it."""
+        return self._portal.run(self._wrapped.lowest_offsets, topic, group)
+
     def reset_queue(self, group: str, queue: MessageQueue, offset: int) -> None:
         """Have the group go on at an offset of one queue."""
         self._portal.run(self._wrapped.reset_queue, group, queue, offset)
@@ -1023,6 +1183,17 @@ class MessageAdmin(Wrapper[rockmq.client.admin.messages.MessageAdmin]):
         """Messages with the id that their producer gave them: one, or more when a send was repeated."""
         return self._portal.run(self._wrapped.by_unique_key, topic, message_id)
 
+    def resume_checks(self, message_id: str) -> None:
+        """Have the broker ask again what came of a transaction, though it has asked as often as it may. `message_id` is the
+        id that the broker gave the half message. Raises ClientError for what is no such id, ResponseError for what was
+        committed or rolled back, or is too old (`fileReservedTime`).
+        """
+        self._portal.run(self._wrapped.resume_checks, message_id)
+
+    def consumption(self, message: StoredMessage) -> dict[str, Consumption]:
+        """What became of a message, at each group that consumes its topic or has offsets in it."""
+        return self._portal.run(self._wrapped.consumption, message)
+
 
 class BrokerAdmin(Wrapper[rockmq.client.admin.brokers.BrokerAdmin]):
     """`broker` is the name of one, which means its master, or `host:port`."""
@@ -1037,6 +1208,10 @@ class BrokerAdmin(Wrapper[rockmq.client.admin.brokers.BrokerAdmin]):
     def config(self, broker: str) -> dict[str, str]:
         """The keys of its broker.conf, with the values in effect."""
         return self._portal.run(self._wrapped.config, broker)
+
+    def system_topics(self, broker: str) -> list[str]:
+        """Topics that are the broker's own."""
+        return self._portal.run(self._wrapped.system_topics, broker)
 
     def update_config(self, broker: str, changes: Mapping[str, str]) -> None:
         """Change keys while it runs. Raises ResponseError for one that can't be changed."""
@@ -1060,6 +1235,14 @@ class BrokerAdmin(Wrapper[rockmq.client.admin.brokers.BrokerAdmin]):
     def replication(self, broker: str) -> Replication:
         """How the broker's slaves keep up."""
         return self._portal.run(self._wrapped.replication, broker)
+
+    def set_master_flush_offset(self, broker: str, offset: int) -> None:
+        """Tell a slave, by its address, up to where its master's log is on disk. A master takes no notice."""
+        self._portal.run(self._wrapped.set_master_flush_offset, broker, offset)
+
+    def epochs(self, broker: str) -> Epochs:
+        """Under which masters the broker's log was written. Raises ResponseError when no controller chooses its master."""
+        return self._portal.run(self._wrapped.epochs, broker)
 
     def request_modes(self, broker: str) -> list[RequestMode]:
         """Groups and topics for which a mode was set, see `GroupAdmin.set_request_mode`."""
@@ -1103,6 +1286,14 @@ class NameServerAdmin(Wrapper[rockmq.client.admin.names.NameServerAdmin]):
         """Change the configuration of each. Raises ResponseError for keys that can't be changed."""
         self._portal.run(self._wrapped.update_config, changes)
 
+    def broker_members(self, cluster: str, broker_name: str) -> BrokerAddresses:
+        """The brokers of a name; none when the name server doesn't know it."""
+        return self._portal.run(self._wrapped.broker_members, cluster, broker_name)
+
+    def register_topic(self, topic: str, queues: Iterable[TopicQueues]) -> None:
+        """Have name servers know a topic of brokers before these register it themselves."""
+        self._portal.run(self._wrapped.register_topic, topic, queues)
+
     def wipe_write_permission(self, broker_name: str) -> int:
         """Have producers send nothing more to a broker, until it registers anew; how many topics that concerns."""
         return self._portal.run(self._wrapped.wipe_write_permission, broker_name)
@@ -1110,6 +1301,253 @@ class NameServerAdmin(Wrapper[rockmq.client.admin.names.NameServerAdmin]):
     def add_write_permission(self, broker_name: str) -> int:
         """Let producers send to a broker again; how many topics that concerns."""
         return self._portal.run(self._wrapped.add_write_permission, broker_name)
+
+
+class AccessAdmin(Wrapper[rockmq.client.admin.access.AccessAdmin]):
+    """`broker` is the name of one, which means its master, or `host:port`. What needs a super user's key, or is done at a
+    broker that keeps no users, raises ResponseError. Resources have the names that servers know, namespaces included.
+    """
+
+    def create_user(
+        self,
+        name: str,
+        password: str,
+        *,
+        kind: UserKind = "Normal",
+        enabled: bool = True,
+        cluster: str | None = None,
+        broker: str | None = None,
+    ) -> None:
+        """Raises ResponseError when there is such a user already."""
+        self._portal.run(
+            self._wrapped.create_user, name, password, kind=kind, enabled=enabled, cluster=cluster, broker=broker
+        )
+
+    def update_user(
+        self,
+        name: str,
+        *,
+        password: str | None = None,
+        kind: UserKind | None = None,
+        enabled: bool | None = None,
+        cluster: str | None = None,
+        broker: str | None = None,
+    ) -> None:
+        """Change what is given, leave the rest. Raises ResponseError when there is no such user."""
+        self._portal.run(
+            self._wrapped.update_user, name, password=password, kind=kind, enabled=enabled, cluster=cluster, broker=broker
+        )
+
+    def delete_user(self, name: str, *, cluster: str | None = None, broker: str | None = None) -> None:
+        """Delete the user with the rules for it. Nothing happens when there is none."""
+        self._portal.run(self._wrapped.delete_user, name, cluster=cluster, broker=broker)
+
+    def user(self, broker: str, name: str) -> User | None:
+        return self._portal.run(self._wrapped.user, broker, name)
+
+    def users(self, broker: str, containing: str | None = None) -> list[User]:
+        """All users of a broker, or those in whose names a text is."""
+        return self._portal.run(self._wrapped.users, broker, containing)
+
+    def create_acl(
+        self, subject: str, rules: Iterable[Rule], *, cluster: str | None = None, broker: str | None = None
+    ) -> None:
+        """Make rules for a subject, `User:name`; rules for other resources stay. Raises ResponseError when there is no such
+        user, or a rule makes no sense.
+        """
+        self._portal.run(self._wrapped.create_acl, subject, rules, cluster=cluster, broker=broker)
+
+    def update_acl(
+        self, subject: str, rules: Iterable[Rule], *, cluster: str | None = None, broker: str | None = None
+    ) -> None:
+        """Change the rules for these resources; as `create_acl` where there are none."""
+        self._portal.run(self._wrapped.update_acl, subject, rules, cluster=cluster, broker=broker)
+
+    def delete_acl(
+        self,
+        subject: str,
+        resource: str | None = None,
+        *,
+        kind: PolicyKind = "Custom",
+        cluster: str | None = None,
+        broker: str | None = None,
+    ) -> None:
+        """Delete a subject's rule for a resource, or all it has. Raises ResponseError when it has none."""
+        self._portal.run(self._wrapped.delete_acl, subject, resource, kind=kind, cluster=cluster, broker=broker)
+
+    def acl(self, broker: str, subject: str) -> Acl | None:
+        """Raises ResponseError when there is no such user."""
+        return self._portal.run(self._wrapped.acl, broker, subject)
+
+    def acls(self, broker: str, *, subject: str | None = None, resource: str | None = None) -> list[Acl]:
+        """All rules of a broker, or those in whose subjects, and in whose resources, a text is."""
+        return self._portal.run(self._wrapped.acls, broker, subject=subject, resource=resource)
+
+
+class StorageAdmin(Wrapper[rockmq.client.admin.storage.StorageAdmin]):
+    """`broker` is the name of one, which means its master, or `host:port`. What concerns RocksDB means nothing to brokers
+    that don't use it; RockMQ's never do.
+    """
+
+    def timer_checkpoint(self, broker: str) -> TimerCheckpoint:
+        """How far timers are."""
+        return self._portal.run(self._wrapped.timer_checkpoint, broker)
+
+    def timer_counts(self, broker: str) -> dict[str, TimerCount]:
+        """How many messages wait for their time, by topic."""
+        return self._portal.run(self._wrapped.timer_counts, broker)
+
+    def delay_offsets(self, broker: str) -> dict[int, int]:
+        """By delay level, the offset of the next message to deliver."""
+        return self._portal.run(self._wrapped.delay_offsets, broker)
+
+    def switch_timer_engine(self, broker: str, engine: Literal["files", "rocksdb"]) -> None:
+        """Have timers kept in RocksDB from now on, or in files. Raises ResponseError when the broker wasn't started so that
+        it could.
+        """
+        self._portal.run(self._wrapped.switch_timer_engine, broker, engine)
+
+    def cold_reads(self, broker: str) -> ColdReads:
+        """Who reads messages that aren't in memory any more, and how much of it groups may."""
+        return self._portal.run(self._wrapped.cold_reads, broker)
+
+    def limit_cold_reads(self, broker: str, limits: Mapping[str, int]) -> None:
+        """Give groups bounds of their own, in bytes (`ColdReads`), until the broker ends."""
+        self._portal.run(self._wrapped.limit_cold_reads, broker, limits)
+
+    def unlimit_cold_reads(self, broker: str, group: str) -> None:
+        """Let the bound of all others be that of the group again."""
+        self._portal.run(self._wrapped.unlimit_cold_reads, broker, group)
+
+    def set_read_ahead(self, broker: str, on: bool) -> None:
+        """Whether the system is to read ahead in the commit log."""
+        self._portal.run(self._wrapped.set_read_ahead, broker, on)
+
+    def check_rocksdb_queues(self, broker: str, topic: str | None = None, *, since: int = 0) -> tuple[RocksCheck, str]:
+        """Begin to compare queues in files with those in RocksDB, of a topic or of all, from messages stored at `since` (ms)
+        on; how far that is, with the broker's words. Apache's broker always says "going on", and the rest in its log.
+        """
+        return self._portal.run(self._wrapped.check_rocksdb_queues, broker, topic, since=since)
+
+    def export_rocksdb_tables(
+        self, broker: str, tables: Iterable[RocksTable] = ("topics", "subscriptionGroups", "consumerOffsets")
+    ) -> None:
+        """Write tables that are in RocksDB into their JSON files, which a broker without it can read."""
+        self._portal.run(self._wrapped.export_rocksdb_tables, broker, tables)
+
+    def move_pops_to_files(self, broker: str) -> None:
+        """Write what is popped and not acknowledged from RocksDB into the log, where a broker without it finds it."""
+        self._portal.run(self._wrapped.move_pops_to_files, broker)
+
+
+class ControllerAdmin(Wrapper[rockmq.client.admin.controllers.ControllerAdmin]):
+    """`controller` is the `host:port` of any of a group. What concerns brokers is asked of the leader, and raises
+    ClientError while there is none; what a controller doesn't do raises ResponseError, with one of the codes
+    CONTROLLER_….
+    """
+
+    def metadata(self, controller: str) -> ControllerMetadata:
+        """What this one knows of its group."""
+        return self._portal.run(self._wrapped.metadata, controller)
+
+    def replicas(self, controller: str, broker_names: Iterable[str]) -> dict[str, ReplicaSet]:
+        """Masters and who has what they have, by broker name; without names that the controller doesn't know."""
+        return self._portal.run(self._wrapped.replicas, controller, broker_names)
+
+    def elect(self, controller: str, cluster: str, broker_name: str, broker_id: int) -> Elected:
+        """Make a broker the master of its name. Raises ResponseError, CONTROLLER_MASTER_STILL_EXIST when it is that already,
+        CONTROLLER_ELECT_MASTER_FAILED when it isn't there or isn't in sync.
+        """
+        return self._portal.run(self._wrapped.elect, controller, cluster, broker_name, broker_id)
+
+    def forget(
+        self,
+        controller: str,
+        cluster: str,
+        broker_name: str,
+        broker_ids: Iterable[int] | None = None,
+        *,
+        living: bool = False,
+    ) -> None:
+        """Have controllers know nothing more of brokers: these, or all of the name. Raises ResponseError
+        (CONTROLLER_INVALID_CLEAN_BROKER_METADATA) when one is alive, except with `living`, or none is known.
+        """
+        self._portal.run(self._wrapped.forget, controller, cluster, broker_name, broker_ids, living=living)
+
+    def config(self, controller: str) -> dict[str, str]:
+        """The configuration of this one controller."""
+        return self._portal.run(self._wrapped.config, controller)
+
+    def update_config(self, controller: str, changes: Mapping[str, str]) -> None:
+        """Change the configuration of this one. Raises ResponseError for keys that can't be changed."""
+        self._portal.run(self._wrapped.update_config, controller, changes)
+
+
+class ContainerAdmin(Wrapper[rockmq.client.admin.containers.ContainerAdmin]):
+    """`container` is the `host:port` of one, which isn't that of a broker in it. `BrokerAdmin.config` and `update_config`
+    are for its configuration, too.
+    """
+
+    def add(self, container: str, config_path: str) -> None:
+        """Start a broker in the container, as a file there configures it. Raises ResponseError when it doesn't start."""
+        self._portal.run(self._wrapped.add, container, config_path)
+
+    def remove(self, container: str, cluster: str, broker_name: str, broker_id: int) -> None:
+        """Stop a broker of the container. Raises ResponseError (BROKER_NOT_EXIST) when there is none."""
+        self._portal.run(self._wrapped.remove, container, cluster, broker_name, broker_id)
+
+
+class StaticTopicAdmin(Wrapper[rockmq.client.admin.static_topics.StaticTopicAdmin]):
+    def create(self, topic: str, queues: int, *, cluster: str | None = None) -> dict[str, QueueMapping]:
+        """Make a static topic with so many queues, one after the other on all masters (of the cluster); what each was told.
+        Raises ClientError when there is one of this name.
+        """
+        return self._portal.run(self._wrapped.create, topic, queues, cluster=cluster)
+
+    def put(self, settings: TopicSettings, mapping: QueueMapping, *, force: bool = False) -> None:
+        """Tell the master of `mapping.broker_name` its part. Raises ResponseError for a mapping that doesn't go with the one
+        it has, unless `force` says to take it anyway. `settings.attributes` have no effect.
+        """
+        self._portal.run(self._wrapped.put, settings, mapping, force=force)
+
+    def mappings(self, topic: str) -> dict[str, QueueMapping]:
+        """What masters keep of the topic, by broker name; none for a topic that isn't static, or isn't there."""
+        return self._portal.run(self._wrapped.mappings, topic)
+
+    def placements(self, topic: str) -> dict[str, QueuePlacement]:
+        """Where the topic's queues are now, as the name server knows it, by broker name; none for a topic that isn't static.
+        Raises ResponseError (TOPIC_NOT_EXIST).
+        """
+        return self._portal.run(self._wrapped.placements, topic)
+
+
+class LiteAdmin(Wrapper[rockmq.client.admin.lite.LiteAdmin]):
+    """`broker` is the name of one, which means its master, or `host:port`. Raises ResponseError for topics that have no lite
+    topics, and for groups that aren't bound to one that has.
+    """
+
+    def broker(self, broker: str) -> LiteBroker:
+        """What the broker has of lite topics."""
+        return self._portal.run(self._wrapped.broker, broker)
+
+    def parent(self, broker: str, topic: str) -> LiteParent:
+        """What the broker has of a topic's lite topics."""
+        return self._portal.run(self._wrapped.parent, broker, topic)
+
+    def topic(self, broker: str, parent: str, lite_topic: str) -> LiteTopic:
+        return self._portal.run(self._wrapped.topic, broker, parent, lite_topic)
+
+    def client(self, broker: str, parent: str, group: str, client_id: str) -> LiteClient:
+        """Which lite topics a client has subscribed to; at most 10,000 names."""
+        return self._portal.run(self._wrapped.client, broker, parent, group, client_id)
+
+    def group(self, broker: str, group: str, lite_topic: str | None = None, *, most: int = 20) -> LiteGroup:
+        """How far a group is behind: in one lite topic, or in all with the `most` where it is that most."""
+        return self._portal.run(self._wrapped.group, broker, group, lite_topic, most=most)
+
+    def dispatch(self, broker: str, group: str, client_id: str | None = None) -> None:
+        """Have the broker tell a group's clients, or one, of all lite topics that have something for them."""
+        self._portal.run(self._wrapped.dispatch, broker, group, client_id)
 
 
 class Admin(Wrapper[rockmq.client.admin.Admin]):
@@ -1139,13 +1577,37 @@ class Admin(Wrapper[rockmq.client.admin.Admin]):
     def name_servers(self) -> NameServerAdmin:
         return cast("NameServerAdmin", wrap(self._wrapped.name_servers, self._portal))
 
+    @property
+    def access(self) -> AccessAdmin:
+        return cast("AccessAdmin", wrap(self._wrapped.access, self._portal))
+
+    @property
+    def storage(self) -> StorageAdmin:
+        return cast("StorageAdmin", wrap(self._wrapped.storage, self._portal))
+
+    @property
+    def controllers(self) -> ControllerAdmin:
+        return cast("ControllerAdmin", wrap(self._wrapped.controllers, self._portal))
+
+    @property
+    def containers(self) -> ContainerAdmin:
+        return cast("ContainerAdmin", wrap(self._wrapped.containers, self._portal))
+
+    @property
+    def static_topics(self) -> StaticTopicAdmin:
+        return cast("StaticTopicAdmin", wrap(self._wrapped.static_topics, self._portal))
+
+    @property
+    def lite(self) -> LiteAdmin:
+        return cast("LiteAdmin", wrap(self._wrapped.lite, self._portal))
+
 
 class Client(Wrapper[aio.Client]):
     """A connection to a RocketMQ cluster, for use with `with`.
 
     `name_servers` is `host:port`, several joined by `;`, `mq://host:port;host`, or a list; without it the environment
     variable NAMESRV_ADDR is used. `http://host:port/path` is a page whose first line has such addresses; it is read again
-    every two minutes. Host names are resolved at each connect.
+    every two minutes, by clients with a `unit_name` at `path-unit?nofix=1`. Host names are resolved at each connect.
 
     `tls=True` encrypts all connections and checks servers' certificates and names against the system's authorities; an
     `ssl.SSLContext` says otherwise, and has this client's own certificate if servers ask for one. As routes name brokers by
@@ -1156,6 +1618,10 @@ class Client(Wrapper[aio.Client]):
     Brokers know a client as `ip@instance[@unit]`. Without an `instance_name` each client has one of its own; with one, for
     what must outlive the process, there may be one such client in a process at a time. Broadcast consumers keep their
     offsets under it (by default under `ip@DEFAULT`), so two such processes on one machine need a name each.
+
+    Servers in the networks of `socks_proxies` are reached by SOCKS5: `{"10.0.0.0/8": SocksProxy("gate:1080")}`.
+    Of several networks the smallest counts; `0.0.0.0/0` means all hosts, and names, which are in no other one, are resolved
+    by the proxy then. The page behind a URL is read without.
 
     With `trace` the client tells what becomes of its messages, in messages of the topic RMQ_SYS_TRACE_TOPIC or another one
     that is named; `hooks` watch it otherwise (`rockmq.client.hooks`).
@@ -1174,6 +1640,7 @@ class Client(Wrapper[aio.Client]):
         name_servers: str | Sequence[str] | None = None,
         *,
         tls: bool | ssl.SSLContext = False,
+        socks_proxies: Mapping[str, SocksProxy] | None = None,
         auth: Key | None = None,
         namespace: str | None = None,
         namespace_v1: str | None = None,
@@ -1193,6 +1660,7 @@ class Client(Wrapper[aio.Client]):
                 aio.Client,
                 name_servers,
                 tls=tls,
+                socks_proxies=socks_proxies,
                 auth=auth,
                 namespace=namespace,
                 namespace_v1=namespace_v1,
@@ -1238,7 +1706,7 @@ class Client(Wrapper[aio.Client]):
         """
         self._portal.call(self._wrapped.on_state, callback)
 
-    def __enter__(self) -> "Client":
+    def __enter__(self) -> Self:
         try:
             self._portal.run(self._wrapped.__aenter__)
         except BaseException:
@@ -1252,70 +1720,14 @@ class Client(Wrapper[aio.Client]):
         finally:
             self._portal.close()
 
-    def producer(
-        self,
-        group: str = "DEFAULT_ROCKMQ_PRODUCER",
-        *,
-        timeout: float = 3.0,
-        retries: int = 2,
-        timeout_per_attempt: float | None = None,
-        retry_codes: Collection[int] = (),
-        retry_another_broker_when_not_store_ok: bool = False,
-        compression: Literal["zlib", "lz4", "zstd", "none"] = "zlib",
-        compress_from: int = COMPRESS_FROM,
-        message_size_max: int = MESSAGE_SIZE_MAX,
-        linger: float | None = None,
-        batch_bytes: int = BATCH_BYTES,
-        latency_fault_tolerance: bool = False,
-        durability: WantedDurability | None = None,
-    ) -> Producer:
-        """A producer, for use with `with`.
-
-        `timeout` is for a whole send with its `retries`, `timeout_per_attempt` for each of them but the last. Tried again is
-        also what a broker refuses with one of `retry_codes`, and, if wished so, what it stored with a status other than OK.
-        Bodies of `compress_from` bytes on are compressed if that makes them smaller.
-
-        With `linger` (seconds; 0 is the current turn of the event loop) messages wait for others to travel with, until
-        there are `batch_bytes` of them. With `latency_fault_tolerance` brokers that are slow or fail are left out for a
-        time.
-
-        With a `durability` each broker is asked for its configuration before the first send to it. Receipts state how
-        durably messages are stored then, and a send that is, or would be, stored less durably than that fails (ClientError:
-        nothing was sent; ResponseError: it is stored all the same).
+    def producer(self, group: str = "DEFAULT_ROCKMQ_PRODUCER", **options: Unpack[SendOptions]) -> Producer:
+        """A producer, for use with `with`. The keywords are those of `SendOptions`: `timeout=1.0`,
+        `compression="zstd"`, `linger=0.01` for batches that gather by themselves, `durability="disk"`, and more.
         """
-        return cast(
-            "Producer",
-            wrap(
-                self._portal.call(
-                    self._wrapped.producer,
-                    group,
-                    timeout=timeout,
-                    retries=retries,
-                    timeout_per_attempt=timeout_per_attempt,
-                    retry_codes=retry_codes,
-                    retry_another_broker_when_not_store_ok=retry_another_broker_when_not_store_ok,
-                    compression=compression,
-                    compress_from=compress_from,
-                    message_size_max=message_size_max,
-                    linger=linger,
-                    batch_bytes=batch_bytes,
-                    latency_fault_tolerance=latency_fault_tolerance,
-                    durability=durability,
-                ),
-                self._portal,
-            ),
-        )
+        return cast("Producer", wrap(self._portal.call(self._wrapped.producer, group, **options), self._portal))
 
     def transaction_producer(
-        self,
-        group: str,
-        checker: Callable[[StoredMessage], Decision],
-        *,
-        timeout: float = 3.0,
-        retries: int = 2,
-        compression: Literal["zlib", "lz4", "zstd", "none"] = "zlib",
-        compress_from: int = COMPRESS_FROM,
-        message_size_max: int = MESSAGE_SIZE_MAX,
+        self, group: str, checker: Callable[[StoredMessage], Decision], **options: Unpack[SendOptions]
     ) -> TransactionProducer:
         """A producer that sends in transactions, otherwise as `producer`. Brokers that weren't told what came of one ask
         `checker`, also of transactions that other processes of the group have begun.
@@ -1323,34 +1735,34 @@ class Client(Wrapper[aio.Client]):
         return cast(
             "TransactionProducer",
             wrap(
-                self._portal.call(
-                    self._wrapped.transaction_producer,
-                    group,
-                    self._portal.callback(checker),
-                    timeout=timeout,
-                    retries=retries,
-                    compression=compression,
-                    compress_from=compress_from,
-                    message_size_max=message_size_max,
-                ),
+                self._portal.call(self._wrapped.transaction_producer, group, self._portal.callback(checker), **options),
                 self._portal,
             ),
         )
 
-    def consumer(self, group: str, topics: Topics, **options: Unpack[ConsumerOptions]) -> Consumer:
+    def consumer(
+        self, group: str, topics: Topics, *, decode: Decode[Body] | None = None, **options: Unpack[ConsumerOptions]
+    ) -> Consumer[Body]:
         """A member of a consumer group, for use with `with`.
 
         `topics` maps topics to the tags wanted (`"paid || refund"`, `"*"` for all), to a SQL92 expression (`Sql`) or to a
         filter of the broker's (`BrokerFilter`), or lists topics. The keywords are those of `ConsumerOptions`: `order=True`
         for one message of a queue at a time, `broadcast=True` for all messages at every member, and more.
+
+        With `decode` a message's `body` is what that makes of the bytes: a type that msgspec reads from JSON (a dataclass, a
+        `msgspec.Struct`, a TypedDict), or a function.
         """
-        return cast("Consumer", wrap(self._portal.call(self._wrapped.consumer, group, topics, **options), self._portal))
+        return cast(
+            "Consumer[Body]",
+            wrap(self._portal.call(lambda: self._wrapped.consumer(group, topics, decode=decode, **options)), self._portal),
+        )
 
     def pop_consumer(
         self,
         group: str,
         topics: Topics,
         *,
+        decode: Decode[Body] | None = None,
         invisible: float = 60.0,
         max_in_flight: int = 96,
         from_where: Literal["first", "last"] = "last",
@@ -1358,7 +1770,7 @@ class Client(Wrapper[aio.Client]):
         assigned: bool = False,
         max_reconsume_times: int = 16,
         drain_timeout: float = 10.0,
-    ) -> PopConsumer:
+    ) -> PopConsumer[Body]:
         """A member of a group that shares messages instead of queues, for use with `with`.
 
         `invisible` is how many seconds a message is ours alone; one that isn't acknowledged by then comes again. At most
@@ -1366,55 +1778,54 @@ class Client(Wrapper[aio.Client]):
         time, or the last of them are late before they are begun. `from_where` says where a group begins that
         is new to a topic. With `order` the messages of a queue come one after the other. With `assigned` brokers say what
         each member pops from, for groups whose request mode is POP; without, it is all queues. A message that failed
-        once and then `max_reconsume_times` times again becomes a dead letter. Not with `namespace_v1` (NotSupported).
+        once and then `max_reconsume_times` times again becomes a dead letter. `decode` is as of `consumer`.
         """
         return cast(
-            "PopConsumer",
+            "PopConsumer[Body]",
             wrap(
                 self._portal.call(
-                    self._wrapped.pop_consumer,
-                    group,
-                    topics,
-                    invisible=invisible,
-                    max_in_flight=max_in_flight,
-                    from_where=from_where,
-                    order=order,
-                    assigned=assigned,
-                    max_reconsume_times=max_reconsume_times,
-                    drain_timeout=drain_timeout,
+                    lambda: self._wrapped.pop_consumer(
+                        group,
+                        topics,
+                        decode=decode,
+                        invisible=invisible,
+                        max_in_flight=max_in_flight,
+                        from_where=from_where,
+                        order=order,
+                        assigned=assigned,
+                        max_reconsume_times=max_reconsume_times,
+                        drain_timeout=drain_timeout,
+                    )
                 ),
                 self._portal,
             ),
         )
 
+    @overload
+    def lite_pull_consumer(
+        self, group: str, topics: Topics | None = None, *, decode: None = None, **options: Unpack[LitePullOptions]
+    ) -> LitePullConsumer: ...
+    @overload
+    def lite_pull_consumer(
+        self, group: str, topics: Topics | None = None, *, decode: Decode[Body], **options: Unpack[LitePullOptions]
+    ) -> LitePullConsumer[PulledMessage[Body]]: ...
     def lite_pull_consumer(
         self,
         group: str,
         topics: Topics | None = None,
         *,
-        from_where: FromWhere = "last",
-        auto_commit: bool = True,
-        auto_commit_interval: float = 5.0,
-        on_queues: QueuesChanged | None = None,
-    ) -> LitePullConsumer:
+        decode: Decode[Any] | None = None,
+        **options: Unpack[LitePullOptions],
+    ) -> LitePullConsumer[Any]:
         """A consumer that is asked for messages, and that can be anywhere in its queues, for use with `with`.
 
         With `topics` it shares their queues with the group's other members; without, `assign` says which queues it reads.
-        `from_where` is for queues in which the group has no offset. With `auto_commit` a poll commits what polls before
-        it returned. `on_queues` is told each topic in use whose queues have changed, with its queues.
+        The keywords are those of `LitePullOptions`. With `decode`, which is as of `consumer`, it returns `PulledMessage`.
         """
         return cast(
-            "LitePullConsumer",
+            "LitePullConsumer[Any]",
             wrap(
-                self._portal.call(
-                    self._wrapped.lite_pull_consumer,
-                    group,
-                    topics,
-                    from_where=from_where,
-                    auto_commit=auto_commit,
-                    auto_commit_interval=auto_commit_interval,
-                    on_queues=on_queues,
-                ),
+                self._portal.call(lambda: self._wrapped.lite_pull_consumer(group, topics, decode=decode, **options)),
                 self._portal,
             ),
         )
@@ -1427,6 +1838,21 @@ class Client(Wrapper[aio.Client]):
         """The topic's readable queues, by broker name and id. Raises RouteNotFound."""
         return self._portal.run(self._wrapped.queues, topic)
 
+    def writable_queues(self, topic: str) -> list[MessageQueue]:
+        """The topic's queues to send to, in the order in which keys are hashed to them; of order topics and static topics
+        also those whose broker is away. Raises RouteNotFound.
+        """
+        return self._portal.run(self._wrapped.writable_queues, topic)
+
+    def light_queues(self, topic: str, name: str) -> list[MessageQueue]:
+        """The light queues of that name, in which messages of `topic` are that say so (`Message.also_in`): one at each of
+        its brokers, whether something is in it already or not. `pull` and offsets take them, and `LitePullConsumer.assign`.
+
+        A message that is read there has the queue's id and the offset in it, and the topic it was sent to. Raises
+        RouteNotFound, and ClientError for a name that none can have, and with `namespace_v1`.
+        """
+        return self._portal.run(self._wrapped.light_queues, topic, name)
+
     def min_offset(self, queue: MessageQueue) -> int:
         """The offset of the oldest message that is kept."""
         return self._portal.run(self._wrapped.min_offset, queue)
@@ -1438,6 +1864,10 @@ class Client(Wrapper[aio.Client]):
     def offset_by_time(self, queue: MessageQueue, timestamp: int) -> int:
         """The offset of the first message stored at that time (milliseconds since the epoch) or later."""
         return self._portal.run(self._wrapped.offset_by_time, queue, timestamp)
+
+    def earliest_stored(self, queue: MessageQueue) -> int | None:
+        """When the oldest message that is kept was stored (milliseconds since the epoch); None when there is none."""
+        return self._portal.run(self._wrapped.earliest_stored, queue)
 
     def committed_offsets(self, group: str, topic: str) -> dict[MessageQueue, int | None]:
         """The group's offset in each queue of the topic; None where it has none."""
@@ -1457,13 +1887,17 @@ class Client(Wrapper[aio.Client]):
         *,
         wait: float = 0.0,
         tags: Wanted = "*",
+        broker_id: int = 0,
     ) -> PullResult:
         """Read messages from an offset on; at least one when there is one, however large.
 
         With `wait` the broker may hold the request so many seconds until something comes; that is on top of `timeout`.
-        Tags are compared by the broker, by hash code; instead of tags it may be given a SQL92 expression.
+        Tags are compared by the broker, by hash code; instead of tags it may be given a SQL92 expression. `broker_id` is the
+        replica to ask, 0 the master and 1 the first slave; if there is none of that id another one is asked.
         """
-        return self._portal.run(self._wrapped.pull, queue, offset, max_messages, max_bytes, timeout, wait=wait, tags=tags)
+        return self._portal.run(
+            self._wrapped.pull, queue, offset, max_messages, max_bytes, timeout, wait=wait, tags=tags, broker_id=broker_id
+        )
 
     def create_topic(
         self,
@@ -1502,6 +1936,12 @@ WRAPPERS.update(
         rockmq.client.admin.messages.MessageAdmin: MessageAdmin,
         rockmq.client.admin.brokers.BrokerAdmin: BrokerAdmin,
         rockmq.client.admin.names.NameServerAdmin: NameServerAdmin,
+        rockmq.client.admin.access.AccessAdmin: AccessAdmin,
+        rockmq.client.admin.storage.StorageAdmin: StorageAdmin,
+        rockmq.client.admin.controllers.ControllerAdmin: ControllerAdmin,
+        rockmq.client.admin.containers.ContainerAdmin: ContainerAdmin,
+        rockmq.client.admin.static_topics.StaticTopicAdmin: StaticTopicAdmin,
+        rockmq.client.admin.lite.LiteAdmin: LiteAdmin,
         rockmq.client.admin.Admin: Admin,
         aio.Client: Client,
     }

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from rockmq.base.clock import Clock
-from rockmq.protocol.bodies.client import ConsumerData
+from rockmq.protocol.bodies.client import ConsumerData, HeartbeatData
 from rockmq.protocol.bodies.common import SubscriptionData
 from rockmq.remoting.connection import Connection
 
@@ -18,6 +18,8 @@ log = logging.getLogger(__name__)
 
 UNEQUAL_MAX = 100
 """Groups with unequal subscriptions that are named; all are counted."""
+BINDINGS_MAX = 20_000
+"""Groups, and subscriptions of them, that one connection may have."""
 
 
 @dataclass(slots=True)
@@ -27,8 +29,19 @@ class Client:
     language: str
     version: int
     seen: float
+    access_key: str | None = None
+    """Of a producer: who it is by its last heartbeat."""
     wanted: frozenset[tuple[str, str, str]] = frozenset()
     """What a consumer subscribed to by its last full heartbeat: topic, type and text of the expression."""
+
+
+@dataclass(slots=True)
+class _Bindings:
+    """The groups of a connection."""
+
+    producing: set[str] = field(default_factory=set)
+    consuming: dict[str, int] = field(default_factory=dict)
+    """With how many subscriptions, by its last full heartbeat."""
 
 
 @dataclass(slots=True)
@@ -49,6 +62,12 @@ class ConsumerGroup:
         """The member with this id, the newest if it has reconnected."""
         return next((each for each in reversed(self.members.values()) if each.client_id == client_id), None)
 
+    def ask_anew(self) -> None:
+        """Have the next heartbeat V2 answered by a wish for all subscriptions. Apache's Java client sends new ones once, and
+        not at all when another heartbeat is just on its way (MQClientInstance.sendHeartbeatToAllBrokerWithLockV2): what it
+        pulls would be refused for ever."""
+        self.fingerprint = 0
+
     def compare(self) -> None:
         """See whether all members want the same; a change is logged once."""
         wanted = {each.wanted for each in self.members.values() if each.wanted}
@@ -56,7 +75,7 @@ class ConsumerGroup:
             return
         self.unequal = not self.unequal
         if not self.unequal:
-            log.info("all members of group %s subscribe to the same again", self.name)
+            log.info("all members subscribe to the same again", extra={"group": self.name})
             return
         common = frozenset.intersection(*wanted)
         differing = {
@@ -64,7 +83,8 @@ class ConsumerGroup:
             for each in self.members.values()
             if each.wanted
         }
-        log.warning("members of group %s subscribe to different things and lose messages by that: %s", self.name, differing)
+        words = "members subscribe to different things and lose messages by that: %s"
+        log.warning(words, differing, extra={"group": self.name})
 
     def client_ids(self) -> list[str]:
         """Each member once; a client that reconnected may hold two connections for a moment."""
@@ -81,11 +101,10 @@ class ConsumerGroup:
             elif subscription.sub_version > held.sub_version:
                 if (held.expression_type, held.sub_string) != (subscription.expression_type, subscription.sub_string):
                     log.warning(
-                        "group %s changes its subscription of %s from %r to %r; members that differ lose messages",
-                        self.name,
-                        subscription.topic,
+                        "a subscription changes from %r to %r; members that differ lose messages",
                         held.sub_string,
                         subscription.sub_string,
+                        extra={"group": self.name, "topic": subscription.topic},
                     )
                 self.subscriptions[subscription.topic] = subscription
         topics = {subscription.topic for subscription in wanted}
@@ -107,18 +126,43 @@ class ClientTables:
         self._producer_ids: dict[str, Connection] = {}
         self._ids: dict[Connection, Counter[str]] = {}
         """In how many groups a connection produces, by the id that it says there."""
-        self._watched: set[Connection] = set()
+        self._bindings: dict[Connection, _Bindings] = {}
+
+    def fault(self, connection: Connection, data: HeartbeatData) -> str | None:
+        """Why a heartbeat is more than a connection may bind, None if it isn't."""
+        held = self._bindings.get(connection) or _Bindings()
+        producing = held.producing | {each.group_name for each in data.producer_data_set}
+        consuming = held.consuming | {each.group_name: len(each.subscription_data_set) for each in data.consumer_data_set}
+        count = len(producing) + len(consuming) + sum(consuming.values())
+        if count <= BINDINGS_MAX:
+            return None
+        return f"the client would have {count} groups and subscriptions of them; the bound is {BINDINGS_MAX}"
+
+    def _bound(self, connection: Connection) -> _Bindings:
+        held = self._bindings.get(connection)
+        if held is None:
+            held = self._bindings[connection] = _Bindings()
+            connection.on_close.append(self._lost)
+        return held
 
     def _client(self, client_id: str, connection: Connection, language: str, version: int) -> Client:
-        if connection not in self._watched:
-            self._watched.add(connection)
-            connection.on_close.append(self._lost)
         return Client(client_id, connection, language, version, self._clock.monotonic())
 
-    def beat_producer(self, group: str, client_id: str, connection: Connection, language: str, version: int) -> None:
+    def beat_producer(
+        self,
+        group: str,
+        client_id: str,
+        connection: Connection,
+        language: str,
+        version: int,
+        *,
+        access_key: str | None = None,
+    ) -> None:
+        self._bound(connection).producing.add(group)
         members = self.producers.setdefault(group, {})
         before = members.get(connection)
-        members[connection] = self._client(client_id, connection, language, version)
+        member = members[connection] = self._client(client_id, connection, language, version)
+        member.access_key = access_key
         if before is None or before.client_id != client_id:
             self._ids.setdefault(connection, Counter())[client_id] += 1
             if before is not None:
@@ -172,12 +216,16 @@ class ClientTables:
         changed = connection not in group.members
         before = group.members.get(connection)
         member = group.members[connection] = self._client(client_id, connection, language, version)
+        bound = self._bound(connection).consuming
         if without_subscriptions:
             member.wanted = before.wanted if before is not None else frozenset()
+            bound.setdefault(group.name, 0)
         else:
             changed |= group.subscribe(data.subscription_data_set)
             member.wanted = _wanted(data)
-        group.compare()
+            bound[group.name] = len(data.subscription_data_set)
+        if before is None or before.wanted != member.wanted:
+            group.compare()
         differs = fingerprint == 0 or group.fingerprint != fingerprint
         group.fingerprint = fingerprint
         if changed:
@@ -190,23 +238,26 @@ class ClientTables:
         if not members:
             self.producers.pop(group, None)
         if client is not None:
+            self._bound(connection).producing.discard(group)
             self._release(client)
 
     def unregister_consumer(self, name: str, connection: Connection) -> None:
         group = self.consumers.get(name)
         if group is None or group.members.pop(connection, None) is None:
             return
+        self._bound(connection).consuming.pop(name, None)
         if not group.members:
             del self.consumers[name]
         group.compare()
         self._on_change(group)
 
     def _lost(self, connection: Connection) -> None:
-        self._watched.discard(connection)
-        for name in [name for name, members in self.producers.items() if connection in members]:
+        held = self._bindings[connection]
+        for name in list(held.producing):
             self.unregister_producer(name, connection)
-        for name in [name for name, group in self.consumers.items() if connection in group.members]:
+        for name in list(held.consuming):
             self.unregister_consumer(name, connection)
+        del self._bindings[connection]
 
     def expire(self) -> None:
         """Close the connections of clients that send no heartbeats any more; that unbinds them."""
@@ -215,7 +266,8 @@ class ClientTables:
         for table in [*self.producers.values(), *members]:
             for client in list(table.values()):
                 if client.seen < bound:
-                    log.warning("closing the connection of %s: no heartbeat for %g s", client.client_id, self._expiry)
+                    silent = {"client": client.client_id, "peer": client.connection.peer}
+                    log.warning("closing a connection: no heartbeat for %g s", self._expiry, extra=silent)
                     client.connection.close()
 
 

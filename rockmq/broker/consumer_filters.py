@@ -168,11 +168,11 @@ class ConsumerFilters:
         try:
             self.compiled(kind, expression)
         except FilterError as error:
-            log.warning("the filter of group %s for topic %s can't be used: %s", group, topic, error)
+            log.warning("a filter can't be used: %s", error, extra={"group": group, "topic": topic})
             return
         if not self._make_room(len(expression)):
-            log.warning("no room for the filter of group %s for topic %s: there are %d characters of expressions",
-                        group, topic, self._size)  # fmt: skip
+            why = f"there are {self._size} characters of expressions"
+            log.warning("no room for a filter: %s", why, extra={"group": group, "topic": topic})
             return
         positions = self._bloom.positions(f"{group}#{topic}")
         made = FilterData(

@@ -9,8 +9,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from rockmq.broker.durability import DurabilityGate
-from rockmq.protocol import codec, properties
-from rockmq.store.message_store import MessageStore, Put
+from rockmq.config.key import INT_MAX
+from rockmq.protocol import codec, properties, topics
+from rockmq.store.message_store import INNER, MessageStore, Put
 
 if TYPE_CHECKING:
     from rockmq import _core
@@ -58,6 +59,10 @@ class Draft:
             prepared_transaction_offset=prepared,
         )
 
+    def count_try(self) -> None:
+        """It is to be consumed once more. Producers may say any count, so it can be at its end."""
+        self.reconsume_times = min(self.reconsume_times + 1, INT_MAX)
+
 
 Hook = Callable[[Draft], None]
 """Changes a draft in place, or raises Refusal."""
@@ -77,15 +82,17 @@ class DraftWriter:
         for hook in self._hooks:
             hook(tried)
 
-    def put(self, draft: Draft) -> Put:
-        """Store a message; it isn't durable yet. Raises Refusal, StoreUnavailable, and ProtocolError for properties or names
-        that can't be stored."""
+    def put(self, draft: Draft, kind: int = INNER) -> Put:
+        """Store a message, of a kind of `rockmq.broker.traffic` if a producer has sent it just now; it isn't durable yet.
+        Raises Refusal, StoreUnavailable, and ProtocolError for properties or names that can't be stored."""
         for hook in self._hooks:
             hook(draft)
-        return self.append(draft)
+        return self.append(draft, kind)
 
-    def append(self, draft: Draft) -> Put:
+    def append(self, draft: Draft, kind: int = INNER) -> Put:
         """As `put`, where the draft says and nowhere else: for messages only the broker itself reads, or kept before."""
+        if topics.is_retry_or_dlq(draft.topic):
+            kind = INNER  # sent back, which is no send of a producer's (SendMessageProcessor.handlePutMessageResult)
         put = self._store.append(
             draft.topic,
             draft.queue_id,
@@ -98,6 +105,7 @@ class DraftWriter:
             reconsume_times=draft.reconsume_times,
             prepared_transaction_offset=draft.prepared_transaction_offset,
             light_queues=draft.light_queues,
+            kind=kind,
         )
         if put.watched:
             self._gate.wake_when_durable(draft.topic, draft.queue_id, put.end)

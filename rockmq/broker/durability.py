@@ -62,6 +62,11 @@ class DurabilityGate:
         self._expected: dict[tuple[str, int], int] = {}
         """The last position of each queue in `_arrivals`; a queue is there once for a position, however many wait."""
 
+    @property
+    def waiting(self) -> int:
+        """What waits to be durable, here."""
+        return len(self._held)
+
     def appended(self, connection: Connection, replies: bytes, position: int, arrivals: list[tuple[str, int]]) -> None:
         """Take what a lane appended: its replies, and the watched queues that got messages."""
         if replies and self._immediate:

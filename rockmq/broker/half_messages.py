@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 OP_TAG = "d"
 OP_SEPARATOR = ","
-OFFSET_DIGITS_MAX = 19
 
 
 class Outcome(IntEnum):
@@ -60,8 +59,8 @@ class Half:
 
     def _number(self, name: str, otherwise: int) -> int:
         """A property that should be a number from 0 on."""
-        text = self.draft.properties.get(name, "")
-        return int(text) if text.isascii() and text.isdigit() else otherwise
+        found = properties.number(self.draft.properties.get(name))
+        return otherwise if found is None else found
 
     @property
     def root(self) -> int:
@@ -113,7 +112,7 @@ def finished_in(found: "_core.Record") -> list[int]:
     if properties.decode(found[15]).get(properties.TAGS) != OP_TAG:
         return []
     parts = found[13].decode(errors="replace").split(OP_SEPARATOR)
-    return [int(part) for part in parts if part.isascii() and part.isdigit() and len(part) <= OFFSET_DIGITS_MAX]
+    return [offset for offset in map(properties.number, parts) if offset is not None]
 
 
 def outcome_in(found: "_core.Record", half: Half, positions: Container[int]) -> Outcome | None:

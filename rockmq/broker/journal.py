@@ -1,25 +1,16 @@
 """Changes of a table whose document is too large to be written for each of them (docs/adr/0008).
 
-Beside the document `topics.json` lie `topics.json.journal.1`, `topics.json.journal.2` and so on, lines of
-
-    CRC-32 of what follows the space, in hex; a space; JSON; a line feed
-
-The first line of a file is a list of versions: of the document that was on disk when the file was begun, and of those that
-were being saved. Each line behind it is a change. What is to be done again begins with the first file that names the
-document's version; if none does, the document has another history (a backup, or another broker that wrote it), and the
-files are put aside.
+`rockmq/store/journal.py` says what is in the files, and which of them is read.
 
 A change is forced before it is answered. When the document is going to be saved, `begin` opens the next number, and when it
 is saved, `finish` takes away those that it covers: whatever is lost in between, document and journals together say it all.
-A line that isn't whole was never answered, and is passed over. A number is never written again after an error: of what
-failed part may be there, and a second fsync would report success for pages that are gone.
+A number is never written again after an error: of what failed part may be there, and a second fsync would report success
+for pages that are gone.
 """
 
 import asyncio
 import logging
 import os
-import re
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -28,11 +19,10 @@ import msgspec
 from rockmq.base.files import sync_directory
 from rockmq.broker.documents import settle
 from rockmq.protocol.bodies.common import DataVersion
+from rockmq.store.journal import JournalFiles, line
 
 log = logging.getLogger(__name__)
 
-_NUMBER = re.compile("[1-9][0-9]*")
-"""How a file of ours ends: as `int` would spell it, or another file would be looked for."""
 FOLLOWED_MAX = 16
 """Versions in a first line. More come together only while saves fail, nearly all before they touch the document."""
 
@@ -44,9 +34,8 @@ class Journal:
         """`version` is what the document on disk has."""
         self._followed = [version]
         """What a document may have that is found later: the version on disk, and those being saved."""
-        self._prefix = document.name + ".journal."
-        self._directory = document.parent
-        self._number = max(self._numbers(), default=0) + 1
+        self._files = JournalFiles(document)
+        self._number = max(self._files.numbers(), default=0) + 1
         self._begun = self._number
         """Number that `begin` gave last."""
         self._is_empty = True
@@ -57,45 +46,11 @@ class Journal:
         """Number and descriptor of the file written last."""
         self._failing = False
 
-    def _numbers(self) -> list[int]:
-        if not self._directory.exists():
-            return []
-        endings = (path.name.removeprefix(self._prefix) for path in self._directory.glob(self._prefix + "*"))
-        return sorted(int(ending) for ending in endings if _NUMBER.fullmatch(ending))
-
-    def _path(self, number: int) -> Path:
-        return self._directory / f"{self._prefix}{number}"
-
     def read(self) -> Iterator[bytes]:
-        """The changes on disk that follow the document, in order; to be called before anything else. Raises OSError."""
+        """The changes on disk that follow the document, in order; to be called before anything else. Raises OSError,
+        ConfigError."""
         (version,) = self._followed
-        follows = False
-        passed_over = set()
-        for number in self._numbers():
-            for line in self._whole_lines(number):
-                if line.startswith(b"["):
-                    follows = follows or version in msgspec.json.decode(line, type=list[DataVersion])
-                elif follows:
-                    yield line
-                else:
-                    passed_over.add(self._path(number))
-        if not follows:
-            self._put_aside(passed_over, version)
-
-    def _whole_lines(self, number: int) -> list[bytes]:
-        whole, torn = [], 0
-        for line in self._path(number).read_bytes().split(b"\n"):
-            check, _, entry = line.partition(b" ")
-            if check == _check(entry):
-                whole.append(entry)
-            else:
-                torn += bool(line)
-        if torn:
-            log.warning("%s: %d lines aren't whole and are passed over", self._path(number), torn)
-        return whole
-
-    def _put_aside(self, paths: set[Path], version: DataVersion) -> None:
-        for path in paths:
+        for path in (yield from self._files.changes(version)):
             aside = path.with_name(path.name + ".unrelated")
             log.error("%s follows another document than the one here (%s): ignored, and kept as %s", path, version, aside)
             path.replace(aside)
@@ -105,13 +60,13 @@ class Journal:
         StoreUnavailable."""
         assert b"\n" not in entry
         self._is_empty = False
-        return self._write_later(_line(entry))
+        return self._write_later(line(entry))
 
-    def _write_later(self, line: bytes) -> "asyncio.Future[None]":
+    def _write_later(self, text: bytes) -> "asyncio.Future[None]":
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append((line, future))
+        self._waiting.append((text, future))
         if self._running is None:
-            self._running = asyncio.create_task(self._run(), name=f"journal {self._prefix}")
+            self._running = asyncio.create_task(self._run(), name=f"journal of {self._files.document}")
         return future
 
     async def _run(self) -> None:
@@ -119,9 +74,9 @@ class Journal:
             while self._waiting:
                 batch, self._waiting = self._waiting, []
                 number = self._number
-                first = _line(msgspec.json.encode(self._followed))
+                first = line(msgspec.json.encode(self._followed))
                 settle(
-                    (future for _, future in batch), await self._write(number, first, b"".join(line for line, _ in batch))
+                    (future for _, future in batch), await self._write(number, first, b"".join(text for text, _ in batch))
                 )
         finally:
             self._running = None
@@ -132,23 +87,23 @@ class Journal:
             await asyncio.to_thread(self._force, number, first, changes)
         except Exception as error:  # whatever it is, whoever waits must hear of it
             if not self._failing:
-                log.error("%s can't be written", self._path(number), exc_info=error)
+                log.error("%s can't be written", self._files.path(number), exc_info=error)
             self._failing = True
             self._number = max(self._number, number + 1)
-            return f"{self._path(number)} can't be written: {error}"
+            return f"{self._files.path(number)} can't be written: {error}"
         self._failing = False
         return None
 
     def _force(self, number: int, first: bytes, changes: bytes) -> None:
-        if not changes and not self._numbers():
+        if not changes and not self._files.numbers():
             return  # there is nothing that a document has to be told apart from
         data = changes
         if self._open is None or self._open[0] != number:
             self._close()
             data = first + changes
-            descriptor = os.open(self._path(number), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+            descriptor = os.open(self._files.path(number), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
             self._open = (number, descriptor)
-            sync_directory(self._directory)
+            sync_directory(self._files.document.parent)
         _, descriptor = self._open
         left = memoryview(data)
         while left:
@@ -181,20 +136,12 @@ class Journal:
         await asyncio.to_thread(self._delete, self._begun)
 
     def _delete(self, before: int) -> None:
-        for number in self._numbers():
+        for number in self._files.numbers():
             if number < before:
-                self._path(number).unlink()
+                self._files.path(number).unlink()
 
     async def close(self) -> None:
         """Finish what is being written."""
         if self._running is not None:
             await asyncio.shield(self._running)  # who gives up waiting doesn't end the write
         self._close()
-
-
-def _line(entry: bytes) -> bytes:
-    return b"%b %b\n" % (_check(entry), entry)
-
-
-def _check(entry: bytes) -> bytes:
-    return b"%08x" % zlib.crc32(entry)

@@ -37,6 +37,8 @@ class LongPolling:
         self._parked_max = parked_max
         self._watch = watch
         self._queues: dict[Queue, dict[Parked, None]] = {}
+        self._topics: dict[str, set[int]] = {}
+        """The ids of the queues in `_queues`."""
         self._listeners: dict[Queue, Callable[[], None]] = {}
         self.count = 0
 
@@ -48,7 +50,10 @@ class LongPolling:
             self._watch(*queue)  # may fail, and then nobody waits
         parked.queues = queues
         for queue in queues:
-            self._queues.setdefault(queue, {})[parked] = None
+            if queue not in self._queues:
+                self._queues[queue] = {}
+                self._topics.setdefault(queue[0], set()).add(queue[1])
+            self._queues[queue][parked] = None
         self.count += 1
         return True
 
@@ -102,16 +107,19 @@ class LongPolling:
         for queue in parked.queues:
             waiting = self._queues.get(queue, {})
             waiting.pop(parked, None)
-            if not waiting:
-                self._queues.pop(queue, None)
+            if not waiting and self._queues.pop(queue, None) is not None:
+                ids = self._topics[queue[0]]
+                ids.discard(queue[1])
+                if not ids:
+                    del self._topics[queue[0]]
         self.count -= 1
         if parked.ended is not None:
             parked.ended()
 
     def answer_topic(self, topic: str) -> None:
         """Answer every request parked for a topic now; its queues are going."""
-        for queue in [queue for queue in self._queues if queue[0] == topic]:
-            self._retry(queue, lambda parked: True)
+        for queue_id in list(self._topics.get(topic, ())):
+            self._retry((topic, queue_id), lambda parked: True)
 
     def answer_all(self) -> None:
         """Answer every parked request now; the broker is stopping."""

@@ -1,9 +1,10 @@
-"""What was popped and not acknowledged yet (PopMessageProcessor.java, PopBufferMergeService.java, PopReviveService.java,
-ConsumerOrderInfoManager.java; store spec, 6.5).
+"""What was popped and not acknowledged yet (PopMessageProcessor.java, PopBufferMergeService.java, PopReviveService.java;
+store spec, 6.5).
 
 A group's offset of a queue stands at the first message that isn't acknowledged, so all of this can be in memory: after a
 crash what is behind that offset is popped again (docs/adr/0012). A message whose invisible time is over goes to the group's
-retry topic, and counts as done when it is durable there; one that was popped in order is popped again where it is.
+retry topic, and counts as done when it is durable there; one that was popped in order (`ordered_pops.py`) is popped again
+where it is.
 """
 
 import logging
@@ -19,6 +20,7 @@ from rockmq.base.errors import ProtocolError, StoreUnavailable
 from rockmq.broker.drafts import Draft, DraftWriter
 from rockmq.broker.durability import DurabilityGate
 from rockmq.broker.offsets import ConsumerOffsets
+from rockmq.broker.ordered_pops import Key, OrderedPops
 from rockmq.broker.slow_groups import SlowGroups
 from rockmq.broker.topics import TopicTable
 from rockmq.protocol import codec, pop, properties, topics
@@ -42,8 +44,6 @@ PAUSE_MS = 1000
 """When a message that couldn't be put into its retry topic is tried again."""
 _MOVED = frozenset({GetStatus.OFFSET_TOO_SMALL, GetStatus.OFFSET_OVERFLOW_BADLY, GetStatus.OFFSET_FOUND_NULL})
 
-Key = tuple[str, str, int]
-"""Topic, group, queue."""
 Wanted = tuple[tuple[int, ...] | None, Filter | None]
 """Codes of the tags, or a filter; None where anything is wanted."""
 ANYTHING: Wanted = (None, None)
@@ -87,29 +87,6 @@ class _Queue:
         return order[0] if order else self.next
 
 
-class _Ordered:
-    """The last messages a group has popped in order of a queue; the next are popped when these are acknowledged."""
-
-    __slots__ = ("attempt_id", "counts", "handed", "next", "pop_time")
-
-    def __init__(self) -> None:
-        self.attempt_id: str | None = None
-        self.pop_time = 0
-        self.next = 0
-        self.handed: dict[int, int] = {}
-        """By offset: when it is visible again, ms."""
-        self.counts: dict[int, int] = {}
-
-    def is_blocked(self, attempt_id: str | None, now: int) -> bool:
-        """Whether others work on messages of the queue; an attempt that is made again isn't kept out by itself."""
-        if attempt_id is not None and attempt_id == self.attempt_id:
-            return False
-        return any(visible_at > now for visible_at in self.handed.values())
-
-    def committed(self) -> int:
-        return min(self.handed, default=self.next)
-
-
 class Pops:
     """Hands out messages, and gives them out again when nobody acknowledges them. `wake` is told of queues from which more
     may be popped than before."""
@@ -119,6 +96,7 @@ class Pops:
         clock: Clock,
         topic_table: TopicTable,
         offsets: ConsumerOffsets,
+        ordered: OrderedPops,
         store: MessageStore,
         gate: DurabilityGate,
         writer: DraftWriter,
@@ -129,6 +107,7 @@ class Pops:
         self._clock = clock
         self._topics = topic_table
         self._offsets = offsets
+        self._ordered = ordered
         self._store = store
         self._gate = gate
         self._writer = writer
@@ -136,14 +115,17 @@ class Pops:
         self._slow = slow
         self._in_flight_max = in_flight_max
         self._queues: dict[Key, _Queue] = {}
-        self._ordered: dict[Key, _Ordered] = {}
         self._due: list[tuple[int, int, Key, int, list[int]]] = []
         """A heap: when, a number that makes each different, queue, pop time, offsets."""
         self._due_max = DUE_MAX
         self._numbers = 0
         self.in_flight = 0
+        """Messages that are out, but for those popped in order: of a queue these are one pop's at most."""
         self.passes = 0
         """How often a pop found nothing but there is more to look at."""
+        for key, held in ordered.items():
+            for visible_at in set(held.handed.values()):
+                self._expect(visible_at, key, held.pop_time, [])
 
     # Popping
 
@@ -247,21 +229,15 @@ class Pops:
         """As `pop`, of a queue of which nobody works on messages; what was popped and not acknowledged comes again."""
         topic, group, queue_id = key
         start = self._start(key, from_end)
-        held = self._ordered.get(key)
-        if held is not None and held.is_blocked(attempt_id, self._clock.now_ms()):
+        if not self._ordered.is_open(key, attempt_id):
             return None
         found = self._get(key, start, count_max, wanted)
         if not found.messages:
-            if held is None:
+            if self._ordered.get(key) is None:
                 self._passed(key, start, found)
             return None
         data, numbers, next_offset = self._taken(key, found, start, count_max)
-        if held is None:
-            held = self._ordered[key] = _Ordered()
-        held.counts = {number: held.counts.get(number, -1) + 1 for number in numbers}
-        self.in_flight += len(numbers) - len(held.handed)
-        held.handed = dict.fromkeys(numbers, pop_time + invisible_ms)
-        held.attempt_id, held.pop_time, held.next = attempt_id, pop_time, next_offset
+        held = self._ordered.hand(key, numbers, pop_time, invisible_ms, next_offset, attempt_id)
         self._expect(pop_time + invisible_ms, key, pop_time, [])
         self._offsets.commit(group, topic, queue_id, held.committed())
         return Popped(data, numbers, found.max_offset - next_offset, held.counts)
@@ -269,8 +245,7 @@ class Pops:
     def is_open(self, key: Key, *, order: bool, attempt_id: str | None) -> bool:
         """Whether a pop may have messages of a queue, if there are any."""
         if order:
-            ordered = self._ordered.get(key)
-            return ordered is None or not ordered.is_blocked(attempt_id, self._clock.now_ms())
+            return self._ordered.is_open(key, attempt_id)
         queue = self._queues.get(key)
         return self.in_flight < IN_FLIGHT_MAX and (queue is None or len(queue.handed) < self._in_flight_max)
 
@@ -299,6 +274,11 @@ class Pops:
         queue = self._queues.get(key)
         return committed if queue is None else max(queue.next, committed)
 
+    def held(self, key: Key) -> int:
+        """Messages of a queue that are out."""
+        queue, ordered = self._queues.get(key), self._ordered.get(key)
+        return (len(queue.handed) if queue is not None else 0) + (len(ordered.handed) if ordered is not None else 0)
+
     # Acknowledging
 
     def ack(self, key: Key, offset: int, pop_time: int) -> bool:
@@ -325,15 +305,11 @@ class Pops:
     def ack_in_order(self, key: Key, offset: int, pop_time: int) -> bool:
         """As `ack`, of a message that was popped in order."""
         topic, group, queue_id = key
-        held = self._ordered.get(key)
-        if held is None or held.pop_time != pop_time or offset not in held.handed:
+        held = self._ordered.ack(key, offset, pop_time)
+        if held is None:
             return False
-        del held.handed[offset]
-        self.in_flight -= 1
         if not self._offsets.is_reset(group, topic, queue_id):
             self._offsets.commit(group, topic, queue_id, held.committed())
-        if not held.handed:
-            del self._ordered[key]
         if not held.is_blocked(None, self._clock.now_ms()):
             self._wake(topic, queue_id)
         return True
@@ -352,24 +328,27 @@ class Pops:
 
     def change_in_order(self, key: Key, offset: int, pop_time: int, visible_at: int) -> bool:
         """As `change`; the pop time stays."""
-        held = self._ordered.get(key)
-        if held is None or held.pop_time != pop_time or offset not in held.handed:
-            return False
-        held.handed[offset] = visible_at
-        self._expect(visible_at, key, pop_time, [])
-        return True
+        changed = self._ordered.change(key, offset, pop_time, visible_at)
+        if changed:
+            self._expect(visible_at, key, pop_time, [])
+        return changed
 
     def _forget(self, key: Key) -> None:
         """Whatever was popped of a queue, its group goes on elsewhere."""
-        for table in (self._queues, self._ordered):
-            held = table.pop(key, None)
-            if held is not None:
-                self.in_flight -= len(held.handed)
+        self._ordered.forget(key)
+        queue = self._queues.pop(key, None)
+        if queue is not None:
+            self.in_flight -= len(queue.handed)
 
     def forget_topic(self, topic: str) -> None:
-        for key in [*self._queues, *self._ordered]:
-            if key[0] == topic:
-                self._forget(key)
+        self._ordered.forget_topic(topic)
+        for key in [each for each in self._queues if each[0] == topic]:
+            self._forget(key)
+
+    def forget_group(self, group: str) -> None:
+        self._ordered.forget_group(group)
+        for key in [each for each in self._queues if each[1] == group]:
+            self._forget(key)
 
     # Giving out again
 
@@ -441,26 +420,27 @@ class Pops:
         if offsets != [offset]:
             return 0  # retention has taken it
         retry = topic if topics.is_retry(topic) else pop.retry_topic(topic, group)
-        if not self.is_ready(retry):
-            return None
         try:
+            if not self.is_ready(retry):
+                return None
             draft = Draft.of(data)
             draft.topic, draft.queue_id = retry, 0
-            draft.reconsume_times += counts
+            if counts:
+                draft.count_try()
             draft.properties.setdefault(properties.FIRST_POP_TIME, str(pop_time))
             draft.properties[properties.ORIGIN_GROUP] = group
             return self._writer.append(draft).end  # properties of a delay that is over are still there
         except StoreUnavailable as error:
-            log.warning("messages that %s didn't acknowledge can't be given out again now: %s", group, error)
+            words = "messages that weren't acknowledged can't be given out again now: %s"
+            log.warning(words, error, extra={"group": group})
             return None
         except (ProtocolError, ValueError) as error:
-            log.error(
-                "%s:%d:%d can't be given out again to %s, it is passed over: %s", topic, queue_id, offset, group, error
-            )
+            where = {"group": group, "topic": topic, "queue": queue_id, "offset": offset}
+            log.error("a message can't be given out again, it is passed over: %s", error, extra=where)
             return 0
 
     def is_ready(self, retry: str) -> bool:
-        """Whether a group's retry topic is there; it is made if it isn't."""
+        """Whether a group's retry topic is there; it is made if it isn't. Raises StoreUnavailable when it can't be."""
         if self._topics.get(retry) is None:
             self._topics.put(TopicConfig(topic_name=retry, read_queue_nums=1, write_queue_nums=1))
         return not self._topics.is_new(retry)

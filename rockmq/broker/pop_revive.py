@@ -20,7 +20,8 @@ from rockmq.broker.drafts import Draft, DraftWriter
 from rockmq.broker.durability import DurabilityGate
 from rockmq.broker.groups import GroupTable
 from rockmq.broker.offsets import ConsumerOffsets
-from rockmq.broker.pop import Key, Pops
+from rockmq.broker.ordered_pops import Key
+from rockmq.broker.pop import Pops
 from rockmq.broker.topics import TopicTable
 from rockmq.protocol import codec, json, pop, properties, topics
 from rockmq.protocol.bodies.pop import PopAcks, PopCheckpoint
@@ -157,7 +158,7 @@ class PopRevive:
         found = self._store.get(queue.topic, queue.queue_id, queue.next, READ_MAX, READ_BYTES_MAX, None)
         for record in codec.decode_records(b"".join(found.buffers)):
             told = properties.decode(record[-1])
-            deliver_time = _number(told.get(properties.TIMER_DELIVER_MS))
+            deliver_time = properties.number(told.get(properties.TIMER_DELIVER_MS)) or 0
             try:
                 self._take(queue, record[4], told.get(properties.TAGS), record[13], deliver_time)
             except ProtocolError as error:
@@ -194,7 +195,8 @@ class PopRevive:
                 break
             key, pop_time, _ = name
             if held.offsets - held.acknowledged and self._groups.find(key[1]) is None:
-                log.warning("what group %s popped of %s isn't given out again: there is no such group", key[1], key[0])
+                popped = {"group": key[1], "topic": key[0]}
+                log.warning("what a group popped isn't given out again: there is no such group", extra=popped)
                 held.offsets.clear()
             for offset in sorted(held.offsets - held.acknowledged):
                 end = self._pops.give_again(key, offset, pop_time, counts=held.counts)
@@ -253,8 +255,5 @@ class PopRevive:
         try:
             self._writer.put(draft)
         except (StoreUnavailable, ProtocolError, Refusal) as error:
-            log.warning("messages of %s:%d that %s acknowledged may come again: %s", topic, queue_id, group, error)
-
-
-def _number(text: str | None) -> int:
-    return int(text) if text is not None and text.isascii() and text.isdigit() else 0
+            acknowledged = {"group": group, "topic": topic, "queue": queue_id}
+            log.warning("messages that were acknowledged may come again: %s", error, extra=acknowledged)

@@ -5,12 +5,10 @@ function is given each message as a `StoredMessage` and says whether it is wante
 quick.
 """
 
-import importlib
 import logging
 from collections.abc import Callable
-from typing import cast
 
-from rockmq.base.errors import ConfigError
+from rockmq.broker import functions
 from rockmq.protocol.message import StoredMessage, decode_stored
 
 log = logging.getLogger(__name__)
@@ -50,18 +48,4 @@ class PythonFilter:
 
 def load(text: str) -> dict[str, PythonFilter]:
     """Filters by name, from `name=module:function;…`. Raises ConfigError."""
-    return {name: PythonFilter(name, function) for name, function in map(_loaded, filter(None, text.split(";")))}
-
-
-def _loaded(item: str) -> tuple[str, Function]:
-    name, _, place = map(str.strip, item.partition("="))
-    module, _, function = place.partition(":")
-    if not (name and module and function):
-        raise ConfigError(f"pythonFilters: {item!r}: expected name=module:function")
-    try:
-        found = getattr(importlib.import_module(module), function)
-    except Exception as error:  # a module may raise anything
-        raise ConfigError(f"pythonFilters: {place} of filter {name} can't be loaded: {error}") from error
-    if not callable(found):
-        raise ConfigError(f"pythonFilters: {place} of filter {name} is no function")
-    return name, cast("Function", found)
+    return {name: PythonFilter(name, function) for name, function in functions.load("pythonFilters", text).items()}

@@ -6,6 +6,8 @@ from rockmq.base.clock import Clock
 from rockmq.protocol.bodies.common import MessageQueue
 
 EXPIRY_SECONDS = 60.0
+LOCKS_MAX = 500_000
+"""Queues that all groups together may have locked, some 300 bytes each."""
 
 
 @dataclass(slots=True)
@@ -20,6 +22,12 @@ class QueueLocks:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._groups: dict[str, dict[MessageQueue, _Lock]] = {}
+
+    def fault(self, group: str, queues: list[MessageQueue]) -> str | None:
+        """Why these can't be locked now, None if they can."""
+        locks = self._groups.get(group, {})
+        count = sum(map(len, self._groups.values())) + sum(queue not in locks for queue in queues)
+        return None if count <= LOCKS_MAX else f"{count} queues would be locked; the bound is {LOCKS_MAX}"
 
     def lock(self, group: str, client_id: str, queues: list[MessageQueue]) -> list[MessageQueue]:
         """The queues that are locked for this client now: exactly these, of those asked for."""

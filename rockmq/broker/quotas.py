@@ -12,6 +12,7 @@ from math import ceil
 
 from rockmq.base.clock import Clock
 from rockmq.broker.topics import TopicTable
+from rockmq.protocol import properties
 from rockmq.protocol.bodies.common import TopicConfig
 from rockmq.remoting.connection import Connection
 from rockmq.store.message_store import MessageStore
@@ -46,8 +47,7 @@ class _Bucket:
 
 def quota_of(config: TopicConfig) -> int | None:
     """Messages a second, None without a quota."""
-    text = config.attributes.get(ATTRIBUTE, "")
-    return int(text) if text.isascii() and text.isdigit() and int(text) > 0 else None
+    return properties.number(config.attributes.get(ATTRIBUTE)) or None
 
 
 def _queues(config: TopicConfig) -> int:

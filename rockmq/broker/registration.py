@@ -21,7 +21,7 @@ import zlib
 import msgspec
 
 from rockmq.base.address import split_list
-from rockmq.base.errors import ConfigError, RockMQError
+from rockmq.base.errors import ConfigError, ConnectError, RockMQError
 from rockmq.base.tasks import Tasks
 from rockmq.broker.topics import WHOLE_MAX, TopicTable
 from rockmq.config import properties
@@ -31,6 +31,7 @@ from rockmq.protocol.bodies.common import DataVersion, TopicConfig
 from rockmq.protocol.bodies.route import RegisterBody
 from rockmq.protocol.bodies.route import TopicTable as TopicTableBody
 from rockmq.protocol.codes import RequestCode, ResponseCode
+from rockmq.protocol.flags import Permission
 from rockmq.protocol.headers.registration import RegisterBroker, UnregisterBroker
 from rockmq.remoting.client import RemotingClient
 
@@ -39,15 +40,17 @@ log = logging.getLogger(__name__)
 PERIOD_SECONDS = (10.0, 60.0)
 RETRY_SECONDS = 2.0
 UNREGISTER_TIMEOUT = 1.0
+_BOTH = Permission.READ | Permission.WRITE
 
 
 class _NameServer:
-    """What a name server must be told: the whole table if it is `behind`, else the topics that changed."""
+    """What a name server must be told: all topics if it is `behind` or has to get the `whole`, else those that changed."""
 
     def __init__(self, address: str) -> None:
         self.address = address
         self.wake = asyncio.Event()
         self.behind = True
+        self.whole = False
         self.changed: set[str] = set()
         self.drops_missing = False
         """What it said last, for the log."""
@@ -71,10 +74,20 @@ class Registration:
 
     async def start(self) -> None:
         """Register with every name server once, so that clients find this broker, then keep at it. A name server that
-        can't be reached is tried again later."""
-        await asyncio.gather(*(self._try(server) for server in self._name_servers))
+        can't be reached is tried again at once, as it may be this process that was slow, busy with its start; then later."""
+        await asyncio.gather(*(self._begin(server) for server in self._name_servers))
         for server in self._name_servers:
             self._tasks.start(self._keep(server), f"registration with {server.address}")
+
+    @property
+    def missing(self) -> list[str]:
+        """The name servers that don't know this broker as it is; all of them before the first registration."""
+        return [server.address for server in self._name_servers if server.behind]
+
+    @property
+    def is_known(self) -> bool:
+        """Whether clients can find this broker: one name server knows it, or there are none to know it."""
+        return not self._name_servers or len(self.missing) < len(self._name_servers)
 
     def changed(self, topic: str) -> None:
         for server in self._name_servers:
@@ -82,11 +95,21 @@ class Registration:
                 server.changed.add(topic)
                 server.wake.set()
 
+    def anew(self) -> None:
+        """Tell the whole table to all name servers, now."""
+        for server in self._name_servers:
+            server.whole = True
+            server.wake.set()
+
     def _lost(self, address: str) -> None:
         for server in self._name_servers:
             if server.address == address:
                 server.behind = True
                 server.wake.set()
+
+    async def _begin(self, server: _NameServer) -> None:
+        if isinstance(await self._try(server), ConnectError):
+            await self._try(server)
 
     async def _keep(self, server: _NameServer) -> None:
         loop = asyncio.get_running_loop()
@@ -99,30 +122,40 @@ class Registration:
                 pass
             whole = loop.time() >= due
             server.wake.clear()
-            if not await self._try(server, periodic=whole):
+            if await self._try(server, periodic=whole) is not None:
                 server.wake.clear()  # that the connection was lost on the way says nothing new
                 due = loop.time() + RETRY_SECONDS
             elif whole:
                 due = loop.time() + self._period
 
-    async def _try(self, server: _NameServer, *, periodic: bool = False) -> bool:
+    async def _try(self, server: _NameServer, *, periodic: bool = False) -> RockMQError | None:
+        """Tell it what it must be told; what went wrong."""
         behind, server.behind = server.behind, False
+        anew, server.whole = behind or server.whole, False
         changed, server.changed = server.changed, set()
         try:
             in_one = len(self._topics.all()) > WHOLE_MAX and await self._drops_missing(server)
             table = self._topics.all()
-            whole = in_one or behind or periodic or len(table) <= WHOLE_MAX
+            whole = in_one or anew or periodic or len(table) <= WHOLE_MAX
             found = (table.get(name) for name in changed)
             topics = list(table.values()) if whole else [config for config in found if config is not None]
+            topics = self._permitted(topics)
             if in_one:
                 await self._tell(server, topics, self._topics.version, compress=True)
             else:
-                await self._tell_in_pieces(server, topics, anew=behind or bool(changed))
+                await self._tell_in_pieces(server, topics, anew=anew or bool(changed))
         except RockMQError as error:
             server.behind = True
-            log.warning("registration with name server %s failed: %s", server.address, error)
-            return False
-        return True
+            log.warning("a registration failed: %s", error, extra={"namesrv": server.address})
+            return error
+        return None
+
+    def _permitted(self, topics: list[TopicConfig]) -> list[TopicConfig]:
+        """The topics with no more permission than the broker has (BrokerController.registerBrokerAll)."""
+        permission = self._options.topics.broker_permission
+        if permission & _BOTH == _BOTH:
+            return topics
+        return [msgspec.structs.replace(each, perm=each.perm & permission) for each in topics]
 
     async def _drops_missing(self, server: _NameServer) -> bool:
         """Whether what a registration lacks is dropped there; taken for granted of one that doesn't say."""
@@ -133,10 +166,11 @@ class Registration:
             try:
                 drops = properties.read_bytes(response.body).get("deleteTopicWithBrokerRegistration") == "true"
             except ConfigError as error:
-                log.warning("the configuration of name server %s can't be read: %s", server.address, error)
+                log.warning("the name server's configuration can't be read: %s", error, extra={"namesrv": server.address})
         if drops and not server.drops_missing:
             log.warning(
-                "name server %s drops topics that a registration lacks, or doesn't say: all go in one", server.address
+                "the name server drops topics that a registration lacks, or doesn't say: all go in one",
+                extra={"namesrv": server.address},
             )
         server.drops_missing = drops
         return drops
@@ -181,7 +215,7 @@ class Registration:
         try:
             await self._remoting.ask(server, codec.request(RequestCode.UNREGISTER_BROKER, header), UNREGISTER_TIMEOUT)
         except RockMQError as error:
-            log.info("could not unregister from name server %s: %s", server, error)
+            log.info("could not unregister: %s", error, extra={"namesrv": server})
 
 
 def _plain(topics: list[TopicConfig], version: DataVersion) -> bytes:

@@ -1,6 +1,10 @@
 """Which handler answers which request: the broker's table of contents."""
 
-from rockmq.broker.handlers.admin import AdminHandlers
+from rockmq.broker.handlers.access import AccessHandlers
+from rockmq.broker.handlers.admin_broker import BrokerAdminHandlers
+from rockmq.broker.handlers.admin_groups import GroupAdminHandlers
+from rockmq.broker.handlers.admin_progress import ProgressHandlers
+from rockmq.broker.handlers.admin_topics import TopicAdminHandlers
 from rockmq.broker.handlers.assignment import AssignmentHandlers
 from rockmq.broker.handlers.clients import ClientHandlers
 from rockmq.broker.handlers.offsets import OffsetHandlers
@@ -9,17 +13,14 @@ from rockmq.broker.handlers.pull import PullHandler
 from rockmq.broker.handlers.query import QueryHandlers
 from rockmq.broker.handlers.recall import RecallHandler
 from rockmq.broker.handlers.relay import RelayHandlers
-from rockmq.broker.handlers.reply import ReplyHandler
-from rockmq.broker.handlers.send import SendHandler
-from rockmq.broker.handlers.send_back import SendBackHandler
 from rockmq.broker.handlers.transactions import TransactionHandler
 from rockmq.protocol.codes import RequestCode
 from rockmq.remoting.dispatch import Handler
 
 
 def routes(
-    send: SendHandler,
-    send_back: SendBackHandler,
+    send: Handler,
+    send_back: Handler,
     recall: RecallHandler,
     transactions: TransactionHandler,
     pull: PullHandler,
@@ -28,9 +29,13 @@ def routes(
     offsets: OffsetHandlers,
     query: QueryHandlers,
     clients: ClientHandlers,
-    reply: ReplyHandler,
+    reply: Handler,
     relay: RelayHandlers,
-    admin: AdminHandlers,
+    admin: BrokerAdminHandlers,
+    topic_admin: TopicAdminHandlers,
+    group_admin: GroupAdminHandlers,
+    progress: ProgressHandlers,
+    access: AccessHandlers,
 ) -> dict[int, Handler]:
     return {
         RequestCode.SEND_MESSAGE: send,
@@ -74,14 +79,50 @@ def routes(
         RequestCode.GET_CONSUMER_RUNNING_INFO: relay.running_info,
         RequestCode.CONSUME_MESSAGE_DIRECTLY: relay.consume_directly,
         RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: relay.group_status,
-        RequestCode.UPDATE_AND_CREATE_TOPIC: admin.create_topic,
-        RequestCode.DELETE_TOPIC_IN_BROKER: admin.delete_topic,
-        RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: admin.update_group,
-        RequestCode.GET_ALL_TOPIC_CONFIG: admin.all_topics,
-        RequestCode.GET_ALL_DELAY_OFFSET: admin.all_delay_offsets,
-        RequestCode.GET_TOPIC_CONFIG: admin.topic,
-        RequestCode.GET_TOPIC_STATS_INFO: admin.topic_stats,
-        RequestCode.GET_CONSUME_STATS: admin.consume_stats,
+        RequestCode.UPDATE_AND_CREATE_TOPIC: topic_admin.create_topic,
+        RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: topic_admin.create_topics,
+        RequestCode.DELETE_TOPIC_IN_BROKER: topic_admin.delete_topic,
+        RequestCode.GET_ALL_TOPIC_CONFIG: topic_admin.all_topics,
+        RequestCode.GET_TOPIC_CONFIG: topic_admin.topic,
+        RequestCode.GET_TOPIC_STATS_INFO: topic_admin.topic_stats,
+        RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: topic_admin.groups_of_topic,
+        RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: topic_admin.system_topics,
+        RequestCode.CLEAN_UNUSED_TOPIC: topic_admin.clean_unused,
+        RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: group_admin.update_group,
+        RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: group_admin.update_groups,
+        RequestCode.DELETE_SUBSCRIPTIONGROUP: group_admin.delete_group,
+        RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: group_admin.all_groups,
+        RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: group_admin.group,
+        RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN: group_admin.forbidden,
+        RequestCode.QUERY_TOPICS_BY_CONSUMER: group_admin.topics_of_group,
+        RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER: group_admin.subscription,
+        RequestCode.GET_ALL_PRODUCER_INFO: group_admin.all_producers,
+        RequestCode.GET_CONSUME_STATS: progress.consume_stats,
+        RequestCode.GET_BROKER_CONSUME_STATS: progress.broker_consume_stats,
+        RequestCode.QUERY_CONSUME_TIME_SPAN: progress.time_spans,
+        RequestCode.QUERY_CORRECTION_OFFSET: progress.lowest_offsets,
+        RequestCode.GET_ALL_CONSUMER_OFFSET: progress.all_offsets,
+        RequestCode.RESUME_CHECK_HALF_MESSAGE: transactions.resume,
         RequestCode.GET_BROKER_RUNTIME_INFO: admin.runtime_info,
+        RequestCode.VIEW_BROKER_STATS_DATA: admin.stats,
+        RequestCode.GET_BROKER_HA_STATUS: admin.replication,
         RequestCode.GET_BROKER_CONFIG: admin.config,
+        RequestCode.UPDATE_BROKER_CONFIG: admin.update_config,
+        RequestCode.SET_COMMITLOG_READ_MODE: admin.set_read_ahead,
+        RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE: admin.clean_expired_queues,
+        RequestCode.DELETE_EXPIRED_COMMITLOG: admin.delete_expired_log,
+        RequestCode.QUERY_CONSUME_QUEUE: admin.queue_entries,
+        RequestCode.GET_ALL_DELAY_OFFSET: admin.all_delay_offsets,
+        RequestCode.GET_TIMER_CHECK_POINT: admin.timer_checkpoint,
+        RequestCode.GET_TIMER_METRICS: admin.timer_counts,
+        RequestCode.AUTH_CREATE_USER: access.create_user,
+        RequestCode.AUTH_UPDATE_USER: access.update_user,
+        RequestCode.AUTH_DELETE_USER: access.delete_user,
+        RequestCode.AUTH_GET_USER: access.get_user,
+        RequestCode.AUTH_LIST_USER: access.list_users,
+        RequestCode.AUTH_CREATE_ACL: access.update_acl,
+        RequestCode.AUTH_UPDATE_ACL: access.update_acl,
+        RequestCode.AUTH_DELETE_ACL: access.delete_acl,
+        RequestCode.AUTH_GET_ACL: access.get_acl,
+        RequestCode.AUTH_LIST_ACL: access.list_acls,
     }

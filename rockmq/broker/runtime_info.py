@@ -1,11 +1,14 @@
-"""GET_BROKER_RUNTIME_INFO's table (protocol spec, 5.2). Tools parse some of it as numbers: all of that is always there."""
+"""GET_BROKER_RUNTIME_INFO's table (protocol spec, 5.2). Tools parse some of it as numbers: all of that is always there, also
+what there is nothing to say of here.
+"""
 
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 
 from rockmq.base.clock import Clock
 from rockmq.broker.long_polling import LongPolling
-from rockmq.broker.stats import Rate
+from rockmq.broker.stats import BrokerStats, Rate
+from rockmq.config.key import INT_MAX
 from rockmq.protocol import codec
 from rockmq.store.disk import usage
 from rockmq.store.message_store import MessageStore
@@ -14,14 +17,28 @@ from rockmq.store.timers import TimerStore
 VERSION_DESCRIPTION = "V5_3_3"
 """Tools show this as the broker's version; it is the protocol's, ours stands in `rockmqVersion`."""
 
+_PUT_TIMES = (
+    "<=0ms", "0~10ms", "10~50ms", "50~100ms", "100~200ms", "200~500ms", "500ms~1s", "1~2s", "2~3s", "3~4s", "4~5s", "5~10s",
+    "10s~",
+)  # fmt: skip
+_UNTIMED = {
+    "putMessageEntireTimeMax": "0",
+    "putMessageDistributeTime": "".join(f"[{each}]:0 " for each in _PUT_TIMES),
+    "putLatency99": "0.00",
+    "putLatency999": "0.00",
+    "getMessageEntireTimeMax": "0",
+}
+"""How long it took to store or to get single messages, which nobody measures here: that would cost more than it tells."""
+
 
 class RuntimeInfo:
     """Counts what the broker does, and tells it. `sample` is called every `stats.SAMPLE_SECONDS`."""
 
-    def __init__(self, clock: Clock, store: MessageStore, long_polling: LongPolling) -> None:
+    def __init__(self, clock: Clock, store: MessageStore, long_polling: LongPolling, stats: BrokerStats) -> None:
         self._clock = clock
         self._store = store
         self._long_polling = long_polling
+        self._stats = stats
         self.tellers: list[Callable[[], Mapping[str, object]]] = []
         """What other parts of the broker add to the table."""
         self._started = clock.now_ms()
@@ -47,6 +64,7 @@ class RuntimeInfo:
 
     def _refresh(self) -> None:
         self.put.total = self._store.core.appended[0]
+        self.got.total = self._stats.got_total
         if self.timers is not None:
             self.enqueued.total, self.dequeued.total = self.timers.enqueued, self.timers.delivered
 
@@ -76,6 +94,7 @@ class RuntimeInfo:
             "runtime": "[ " + str(timedelta(milliseconds=now - self._started)).partition(".")[0] + " ]",
             "brokerActive": "true",
             "brokerVersionDesc": VERSION_DESCRIPTION,
+            "brokerVersion": codec.VERSION,  # of 4.9's, and read by Apache's exporter
             "rockmqVersion": codec.SOFTWARE_VERSION,
             "putMessageTimesTotal": messages,
             "putMessageSizeTotal": size,
@@ -94,7 +113,9 @@ class RuntimeInfo:
             "commitLogDirCapacity": f"Total : {_size(log_disk.total)}, Free : {_size(log_disk.free)}.",
             "takesMessages": "true" if store.refusal is None else "false",
             "remainHowManyDataToFlush": _size(behind),
+            "remainTransientStoreBufferNumbs": INT_MAX,  # as without the pool that its size is of
             "dispatchBehindBytes": 0,
+            "dispatchMaxBuffer": 0,
             "pageCacheLockTimeMills": 0,
             "earliestMessageTimeStamp": core.files()[0][1] if core.files() else -1,
             "startAcceptSendRequestTimeStamp": 0,
@@ -119,6 +140,7 @@ class RuntimeInfo:
             table["refusesMessagesBecause"] = store.refusal
         for teller in self.tellers:
             table |= teller()
+        table |= _UNTIMED
         # Requests don't queue here: each is carried out when it is read. Tools want the figures all the same.
         for pool in ("send", "pull", "litePull", "query", "ack"):
             table |= {

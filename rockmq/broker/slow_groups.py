@@ -35,7 +35,9 @@ class SlowGroups:
         for (group, topic, queue_id), behind in found.items():
             if self._groups.disable_consume(group):
                 log.warning(
-                    "group %s may not consume any more (consumeEnable is off now): it reads queue %d of topic %s %d bytes "
-                    "behind the log's end, and consumerFallbehindThreshold is %d",
-                    group, queue_id, topic, behind, self._behind_max,
-                )  # fmt: skip
+                    "a group may not consume any more (consumeEnable is off now): it reads %d bytes behind the log's end, "
+                    "and consumerFallbehindThreshold is %d",
+                    behind,
+                    self._behind_max,
+                    extra={"group": group, "topic": topic, "queue": queue_id},
+                )

@@ -147,7 +147,9 @@ class TimerDelivery:
             while is_busy and time.perf_counter() < end:
                 is_busy = await self._timers.enqueue()
         self._timers.tell_time()
-        if not self._options.timers.timer_stop_dequeue:
+        # One that is read again later may take another one back.
+        holds_back = is_busy and self._timers.is_reading_again
+        if not self._options.timers.timer_stop_dequeue and not holds_back:
             is_busy |= await self._deliver()
         return is_busy
 
@@ -181,7 +183,7 @@ class TimerDelivery:
             self._paused = True
             return False
         except (Refusal, ProtocolError, ValueError, KeyError) as error:
-            log.error("a timer message for %s can't be delivered, now or later: %r", topic, error)
+            log.error("a timer message can't be delivered, now or later: %r", error, extra={"topic": topic})
         self._paused = False
         self._timers.done(topic, end)
         return True
@@ -203,7 +205,9 @@ class TimerDelivery:
         found.pop(properties.CRC32, None)
         found[properties.TIMER_ENQUEUE_MS] = str(due.write_time)
         if due.rolls:
-            found[properties.TIMER_ROLL_TIMES] = str(int(found.get(properties.TIMER_ROLL_TIMES, "0")) + 1)
+            # The first may be its producer's, which can be anything.
+            rolls = properties.number(found.get(properties.TIMER_ROLL_TIMES)) or 0
+            found[properties.TIMER_ROLL_TIMES] = str(rolls + 1)
         found[properties.TIMER_DEQUEUE_MS] = str(self._clock.now_ms())
         if due.rolls:
             return

@@ -18,17 +18,20 @@ import msgspec
 from msgspec import Struct, field
 
 from rockmq.base.clock import Clock
+from rockmq.base.errors import StoreUnavailable
 from rockmq.broker.documents import Saver, load, parts, save, snapshot
 from rockmq.broker.journal import Journal
 from rockmq.config.broker import BrokerOptions
 from rockmq.protocol import topics
 from rockmq.protocol.bodies.common import DataVersion, TopicConfig
 from rockmq.protocol.flags import Permission
+from rockmq.store.journal import TopicChange
 from rockmq.store.message_store import MessageStore
 
+TOPICS_MAX = 500_000
+"""Topics that there may be, but for those of the system; more aren't created, whoever asks. Each costs some 1,000 bytes."""
 QUEUES_MAX = 65_536
 """Queues a topic may have: each costs memory in every route that names it."""
-
 
 UNIT_SUBSCRIPTION = 2
 """The bit of topicSysFlag that says that units subscribe to it (TopicSysFlag.java)."""
@@ -39,14 +42,6 @@ WHOLE_MAX = 1000
 class _Document(Struct, rename="camel"):
     topic_config_table: dict[str, TopicConfig] = field(default_factory=dict)
     data_version: DataVersion = field(default_factory=DataVersion)
-
-
-class _Change(Struct, rename="camel"):
-    """A line of the journal; without `config` the topic was deleted."""
-
-    topic: str
-    data_version: DataVersion
-    config: TopicConfig | None = None
 
 
 class TopicTable:
@@ -73,10 +68,9 @@ class TopicTable:
         self.on_change: list[Callable[[str], None]] = []
 
     def _replay(self) -> None:
-        """Bring the table to where the journal ends. What the document covers already is passed over: it may have been
-        saved since without the journal."""
+        """Bring the table to where the journal ends."""
         for entry in self._journal.read():
-            change = msgspec.json.decode(entry, type=_Change)
+            change = TopicChange.read(self._path, entry)
             if change.data_version.counter <= self.version.counter:
                 continue
             self.version = change.data_version
@@ -132,6 +126,16 @@ class TopicTable:
         self._store = store
         for config in self._topics.values():
             self._tell_store(config)
+
+    async def permission_changed(self) -> None:
+        """brokerPermission is another one: tell the store of all topics, and make the table a new version."""
+        self.version = self.version.advanced(self._clock.now_ms())
+        self._saver.later()
+        for number, config in enumerate(list(self._topics.values()), 1):
+            if self._topics.get(config.topic_name) is config:
+                self._tell_store(config)
+            if number % WHOLE_MAX == 0:
+                await asyncio.sleep(0)
 
     def _tell_store(self, config: TopicConfig) -> None:
         if self._store is None:
@@ -194,28 +198,31 @@ class TopicTable:
         """Create or change a topic: an awaitable that is done when it is on disk, None when it is as it was. A light queue
         is what it is.
 
-        Raises ConfigError when it is to have batch queues and has simple ones.
+        Raises ConfigError when it is to have batch queues and has simple ones, StoreUnavailable when there are too many.
         """
         if self.is_light(config.topic_name):
             return None
         held = self._topics.get(config.topic_name)
         if held == config:
             return self._as_it_was(config.topic_name, config)
+        if held is None and len(self._topics) >= TOPICS_MAX and not topics.is_system(config.topic_name):
+            raise StoreUnavailable(f"the topic {config.topic_name} isn't created: there are {TOPICS_MAX} already, the bound")
         if config.has_batch_queues and self._store is not None:
             self._store.set_batch(config.topic_name)  # may refuse it
         if held is None:
             self._new.add(config.topic_name)
         self._topics[config.topic_name] = config
         self._tell_store(config)
-        return self._changed(config.topic_name, config)
+        return self._changed(config.topic_name, config, held)
 
     def delete(self, name: str) -> "asyncio.Future[None] | None":
-        if self._topics.pop(name, None) is None:
+        held = self._topics.pop(name, None)
+        if held is None:
             return self._as_it_was(name, None)
         self._new.discard(name)
         if self._store is not None:
             self._store.clear_ordinary(name)
-        return self._changed(name, None)
+        return self._changed(name, None, held)
 
     def _as_it_was(self, name: str, config: TopicConfig | None) -> "asyncio.Future[None] | None":
         """Of a change that was made before: when that is on disk. One that couldn't be written is written again."""
@@ -224,8 +231,9 @@ class TopicTable:
             return None
         return self._changed(name, config) if saved.done() else asyncio.shield(saved)
 
-    def _changed(self, name: str, config: TopicConfig | None) -> "asyncio.Future[None]":
-        saved = self._save_change(name, config)
+    def _changed(self, name: str, config: TopicConfig | None, held: TopicConfig | None = None) -> "asyncio.Future[None]":
+        with_batches = any(each is not None and each.has_batch_queues for each in (config, held))
+        saved = self._save_change(name, config, whole=with_batches)
         self._unsaved[name] = saved
         saved.add_done_callback(partial(self._saved, name))
         return saved
@@ -237,14 +245,16 @@ class TopicTable:
                 self._new.remove(name)
                 self._tell_store(self._topics[name])
 
-    def _save_change(self, name: str, config: TopicConfig | None) -> "asyncio.Future[None]":
+    def _save_change(self, name: str, config: TopicConfig | None, *, whole: bool) -> "asyncio.Future[None]":
+        """`whole`: the document has to say it, since Apache's broker reads no journal, and doesn't start when it finds batch
+        queues of a topic that it takes for one with simple queues, or the other way round."""
         self.version = self.version.advanced(self._clock.now_ms())
         for callback in self.on_change:
             callback(name)
-        if len(self._topics) <= WHOLE_MAX:
+        if whole or len(self._topics) <= WHOLE_MAX:
             return self._saver.now()
         self._saver.later()
-        return self._journal.append(msgspec.json.encode(_Change(name, self.version, config)))
+        return self._journal.append(msgspec.json.encode(TopicChange(name, self.version, config)))
 
     def inherit(self, name: str, template_name: str, queues: int) -> TopicConfig | None:
         """What a missing topic would be by its template, None when the template forbids or doesn't exist

@@ -19,12 +19,14 @@ progress, which the next start reads from.
 import asyncio
 import itertools
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
+from rockmq.auth import needs
+from rockmq.auth.guard import Guard
 from rockmq.base.clock import Clock
-from rockmq.base.errors import RockMQError, StoreUnavailable
+from rockmq.base.errors import ProtocolError, RockMQError, StoreUnavailable
 from rockmq.broker.clients import Client
 from rockmq.broker.drafts import Draft, DraftWriter
 from rockmq.broker.durability import DurabilityGate
@@ -42,14 +44,19 @@ from rockmq.protocol.message import readdressed
 from rockmq.remoting.connection import WRITE_BUFFER_HIGH, Connection
 from rockmq.remoting.dispatch import Refusal
 from rockmq.store.get_result import GetStatus
-from rockmq.store.message_store import MessageStore, Put
+from rockmq.store.message_store import INNER, MessageStore, Put
+
+if TYPE_CHECKING:
+    from rockmq import _core
 
 log = logging.getLogger(__name__)
 
 PENDING_MAX = 500_000
 """Transactions that may be pending; over it no more are begun. Each costs some 100 bytes."""
+COUNTED_MAX = 256
+"""Half messages that are read at a time to count them by topic."""
 RECENT_MAX = 10_000
-"""Finished transactions whose outcome is kept in memory."""
+"""Finished transactions whose outcome is kept in memory, and given up ones of which it is known what they began anew as."""
 CARRY_BEHIND = 10_000
 """Half messages behind one that waits without being asked about, from which on it is written again at the queue's end: what
 a start has to read."""
@@ -88,6 +95,7 @@ class Transactions:
         gate: DurabilityGate,
         offsets: ConsumerOffsets,
         producers: Mapping[str, Mapping[Connection, Client]],
+        guard: Guard | None,
         clock: Clock,
     ) -> None:
         self._options = options
@@ -96,8 +104,11 @@ class Transactions:
         self._store = store
         self._writer = writer
         self._producers = producers
+        self._guard = guard
         self._clock = clock
         self._turns = itertools.count()
+        self._begun_anew: dict[tuple[str, int, bytes], int] = {}
+        """Roots of those that `resume` began, by what all half messages of one message have in common."""
         self._table = store.transactions(
             begins=options.store.message_index_enable and not options.transactions.reject_transaction_message,
             time_out_ms=options.transactions.transaction_time_out,
@@ -128,7 +139,7 @@ class Transactions:
 
     # What handlers ask for
 
-    def prepare(self, draft: Draft) -> Put:
+    def prepare(self, draft: Draft, kind: int = INNER) -> Put:
         """Store a message that nobody sees before its producer commits it.
 
         Raises Refusal, StoreUnavailable, ProtocolError.
@@ -145,7 +156,7 @@ class Transactions:
         stored = self._clock.now_ms()
         # Neither delayed nor in light queues before it is committed.
         half = replace(draft, topic=topics.TRANSACTION_HALF, queue_id=0, properties=said, light_queues=())
-        put = self._writer.append(half)
+        put = self._writer.append(half, kind)
         self._add(Half(put.queue_offset, put.position, stored, half), sure=True)
         return put
 
@@ -167,7 +178,8 @@ class Transactions:
             remark = "transactional messages need messageIndexEnable=true: the index tells after a crash what was committed"
             raise Refusal(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark)
         if len(self._table) >= PENDING_MAX:
-            raise Refusal(ResponseCode.SYSTEM_BUSY, f"{PENDING_MAX} transactions are pending, and no more are begun")
+            remark = f"{PENDING_MAX} transactions are pending, and no more are begun; try again when some have ended"
+            raise Refusal(ResponseCode.SYSTEM_BUSY, remark)
         if not draft.properties.get(properties.PGROUP):
             remark = f"the property {properties.PGROUP} is missing: nobody could be asked whether to commit"
             raise Refusal(ResponseCode.MESSAGE_ILLEGAL, remark)
@@ -240,7 +252,14 @@ class Transactions:
             if refusal.code != ResponseCode.MESSAGE_ILLEGAL:
                 raise  # it may be taken later
             # It was taken once: the bound of a delay is another one now, or it was Apache's broker that took it.
-            log.warning("transaction %s is delivered at once: %s", half.unique_key, refusal)
+            log.warning("a transaction is delivered at once: %s", refusal, extra={"message_id": half.unique_key})
+            self._writer.append(draft)
+        except ProtocolError as error:
+            if not draft.light_queues:
+                raise
+            # As of a message that was delayed: its own queue has it at least.
+            log.warning("a transaction gets into no light queue: %s", error, extra={"message_id": half.unique_key})
+            draft.light_queues = ()
             self._writer.append(draft)
         self._table.finish(root, Outcome.COMMITTED)
 
@@ -250,6 +269,103 @@ class Transactions:
             raise StoreUnavailable(self._store.refusal)
         self._table.finish(root, Outcome.ROLLED_BACK)
 
+    def by_topic(self) -> Iterator[tuple[str, int] | None]:
+        """How many are pending for each topic. None where some time was spent on it."""
+        counts: dict[str, int] = {}
+        offset: int | None = 0
+        while offset is not None:
+            found, offset = self._table.topics(offset, COUNTED_MAX)
+            for topic, count in found:
+                counts[topic] = counts.get(topic, 0) + count
+            yield None
+        yield from counts.items()
+
+    def undecided_at(self, position: int) -> "Half | Draft | None":
+        """A half message at a position, or the draft of one that was given up and lies there; None when neither does."""
+        half = self.half_at(position)
+        if half is not None:
+            return half
+        record = self._store.core.read(position) if position >= 0 else None
+        if record is None:
+            return None
+        draft = Draft.of(record)
+        return draft if draft.topic == topics.TRANSACTION_CHECK_MAX else None
+
+    async def resume(self, found: "Half | Draft") -> Put:
+        """Have its producer asked again about a transaction, as often as about a new one: about one that is pending, or that
+        was given up, which begins anew unless it has and is pending or committed. One that is older than `fileReservedTime`
+        is refused: it would be given up unasked. Raises Refusal, StoreUnavailable, ProtocolError."""
+        if isinstance(found, Draft):
+            return await self._begin_anew(found)
+        if not self.is_known(found.root):
+            await self.find_out(found)
+        outcome = self.outcome(found.root)
+        if outcome is Outcome.GIVEN_UP:
+            return await self._begin_anew(found.draft)
+        if outcome is not None:
+            raise Refusal(ResponseCode.SYSTEM_ERROR, f"transaction {found.unique_key} was {outcome.words}")
+        pending = self._pending(found.root)
+        half = self._last_half(pending) if pending is not None else None
+        if pending is None or half is None:
+            raise Refusal(ResponseCode.SYSTEM_ERROR, "the prepared message is no longer in the log")
+        self._check_expiry(pending.since, half.unique_key)
+        return self._write_again(pending, half, 0)
+
+    async def _begin_anew(self, draft: Draft) -> Put:
+        said = draft.properties
+        unique_key, topic = said.get(properties.UNIQ_KEY, ""), said.get(properties.REAL_TOPIC, "")
+        self._check_expiry(draft.born_timestamp, unique_key)
+        await self._check_index(unique_key, topic)
+        # Nothing is waited for from here on. What was just written the index may not find yet.
+        origin = unique_key, draft.born_timestamp, draft.born_host
+        root = self._begun_anew.get(origin)
+        if root is not None:
+            self._check_other(root, unique_key)
+        draft.topic, draft.queue_id = topic, properties.number(said.get(properties.REAL_QID)) or 0
+        draft.sys_flag &= ~MessageFlag.TRANSACTION  # as of half messages: one that says so is in no queue
+        draft.prepared_transaction_offset = 0
+        put = self.prepare(draft)
+        self._begun_anew[origin] = put.queue_offset
+        if len(self._begun_anew) > RECENT_MAX:
+            del self._begun_anew[next(iter(self._begun_anew))]
+        return put
+
+    async def _check_index(self, unique_key: str, topic: str) -> None:
+        """Raise Refusal if a message with this key was committed, or another half message of it is pending."""
+        if not unique_key:
+            return
+        await self._reach_index()
+        for name in (topic, topics.SCHEDULE, topics.TIMER):
+            for record in await self._with_key(name, unique_key):
+                is_committed = record[6] & MessageFlag.TRANSACTION == TransactionState.COMMIT
+                if is_committed and properties.decode(record[15]).get(properties.UNIQ_KEY) == unique_key:
+                    raise Refusal(ResponseCode.SYSTEM_ERROR, f"transaction {unique_key} was {Outcome.COMMITTED.words}")
+        for record in await self._with_key(topics.TRANSACTION_HALF, unique_key):
+            half = Half.of(record)
+            if half is None or half.unique_key != unique_key:
+                continue
+            if self._pending(half.root) is not None and not self.is_known(half.root):
+                await self.find_out(half)
+            self._check_other(half.root, unique_key)  # also of one that was committed since the index was asked
+
+    def _check_other(self, root: int, unique_key: str) -> None:
+        """Raise Refusal if a transaction, of a message that was given up in another one, is pending or was committed."""
+        if self._pending(root) is not None:
+            raise Refusal(ResponseCode.SYSTEM_ERROR, f"transaction {unique_key} has begun anew, and is pending")
+        if self.outcome(root) is Outcome.COMMITTED:
+            raise Refusal(ResponseCode.SYSTEM_ERROR, f"transaction {unique_key} was {Outcome.COMMITTED.words}")
+
+    def _check_expiry(self, since: int, unique_key: str) -> None:
+        """Raise Refusal if nobody is going to be asked about a transaction because of its age."""
+        if self._is_expired(since):
+            remark = f"transaction {unique_key} is older than fileReservedTime: nobody is asked about it any more"
+            raise Refusal(ResponseCode.SYSTEM_ERROR, remark)
+
+    def _is_expired(self, since: int) -> bool:
+        """Whether a transaction is older than the log keeps anything."""
+        reserved = self._options.retention.file_reserved_time * 3_600_000
+        return 0 < reserved < self._clock.now_ms() - since
+
     def figures(self) -> dict[str, object]:
         """For the runtime info."""
         oldest = self._table.oldest
@@ -258,20 +374,26 @@ class Transactions:
 
     async def _search(self, half: Half) -> Outcome | None:
         """What became of a transaction by the message index, None when it wasn't committed and not given up."""
-        store = self._store
         if not half.unique_key:
             return None  # Apache's 4.x stores such, if a client sends them
-        if not await store.index_reaches(store.readable_limit):
-            raise StoreUnavailable("the index is behind the log, or off: what became of the transaction isn't known yet")
+        await self._reach_index()
         first = self._half_in_queue(half.root)
         positions = {half.position} if first is None else {half.position, first.position}
         for topic in (half.real_topic, topics.SCHEDULE, topics.TIMER, topics.TRANSACTION_CHECK_MAX):
-            found = await store.query(topic, half.unique_key, FOUND_MAX, 0, FOREVER_MS, is_tag=False)
-            for record in codec.decode_records(b"".join(found.records)):
+            for record in await self._with_key(topic, half.unique_key):
                 outcome = outcome_in(record, half, positions)
                 if outcome is not None:
                     return outcome
         return None
+
+    async def _reach_index(self) -> None:
+        if not await self._store.index_reaches(self._store.readable_limit):
+            raise StoreUnavailable("the index is behind the log, or off: what became of the transaction isn't known yet")
+
+    async def _with_key(self, topic: str, unique_key: str) -> "list[_core.Record]":
+        """Messages of a topic with a unique key, or another one of that hash."""
+        found = await self._store.query(topic, unique_key, FOUND_MAX, 0, FOREVER_MS, is_tag=False)
+        return codec.decode_records(b"".join(found.records))
 
     # Checks
 
@@ -308,24 +430,32 @@ class Transactions:
             pending = pending._replace(sure=True)
             if self._pending(pending.root) != pending:
                 return
-        reserved = self._options.retention.file_reserved_time * 3_600_000
-        if half.checks >= self._wanted.transaction_check_max or (reserved and age > reserved):
+        if half.checks >= self._wanted.transaction_check_max or self._is_expired(pending.since):
             await self._give_up(pending, half)
             return
-        producer = self._producer(half.group)
+        producer = self._producer(half)
         if producer is None:
             self._carry(pending)  # one that can't be asked isn't asked in vain so and so often
             return
         self._ask(producer, self._write_again(pending, half, half.checks + 1), half)
 
-    def _producer(self, group: str) -> Connection | None:
+    def _producer(self, half: Half) -> Connection | None:
         """A producer of the group that can be asked, each in its turn."""
         ready = [
-            each
-            for each in self._producers.get(group, ())
-            if not each.transport.is_closing() and each.transport.get_write_buffer_size() <= WRITE_BUFFER_HIGH
+            connection
+            for connection, producer in self._producers.get(half.group, {}).items()
+            if not connection.transport.is_closing()
+            and connection.transport.get_write_buffer_size() <= WRITE_BUFFER_HIGH
+            and self._may_see(producer, half)
         ]
         return ready[next(self._turns) % len(ready)] if ready else None
+
+    def _may_see(self, producer: Client, half: Half) -> bool:
+        """Groups of producers are nobody's, and who is asked gets the message."""
+        if self._guard is None:
+            return True
+        need = needs.topic(half.real_topic, needs.PUB)
+        return self._guard.may(RequestCode.HEART_BEAT, producer.access_key, producer.connection.peer_host, need)
 
     def _carry(self, pending: Pending) -> None:
         """Write a half message again if it keeps too many others from being forgotten."""
@@ -337,6 +467,7 @@ class Transactions:
     def _write_again(self, pending: Pending, half: Half, checks: int) -> Put:
         draft = half.draft
         draft.properties[properties.TRAN_PREPARED_QUEUE_OFFSET] = str(pending.root)
+        draft.properties.pop(properties.TRANSACTION_CHECK_TIMES, None)
         if checks:
             draft.properties[properties.TRANSACTION_CHECK_TIMES] = str(checks)
         put = self._writer.append(draft)
@@ -377,7 +508,8 @@ class Transactions:
         draft.topic, draft.queue_id = name, 0
         draft.prepared_transaction_offset = half.position
         self._writer.append(draft)
-        log.error("transaction %s of group %s was given up after %d checks", half.unique_key, half.group, half.checks)
+        given_up = {"message_id": half.unique_key, "group": half.group}
+        log.error("a transaction was given up after %d checks", half.checks, extra=given_up)
         self._table.finish(pending.root, Outcome.GIVEN_UP)
 
     # Reading

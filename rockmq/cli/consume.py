@@ -4,13 +4,12 @@ import asyncio
 import base64
 import json as jsonlib
 from collections.abc import Callable
-from datetime import datetime
 from typing import Literal
 
 import typer
 
-from rockmq.cli import logs
-from rockmq.client import Client, ConsumedMessage
+from rockmq.cli import logs, times
+from rockmq.client import ConsumedMessage, environment
 
 FETCH = 256
 
@@ -43,7 +42,7 @@ async def _consume(
     say: Callable[[ConsumedMessage], None],
 ) -> int:
     left = count
-    async with Client(namesrv) as mq:
+    async with environment.client(namesrv) as mq:
         await mq.queues(topic)  # a consumer would wait for a topic that nobody knows; at a terminal that is an error
         async with mq.consumer(group, {topic: tags}, from_where=start) as consumer:
             while left is None or left > 0:
@@ -59,8 +58,8 @@ async def _consume(
 
 
 def _say(message: ConsumedMessage) -> None:
-    stored = datetime.fromtimestamp(message.store_timestamp / 1000).astimezone().isoformat(" ", "milliseconds")
-    words = [stored, f"{message.queue.broker_name}[{message.queue.queue_id}]@{message.queue_offset}"]
+    queue = message.queue
+    words = [times.local(message.store_timestamp), f"{queue.broker_name}[{queue.queue_id}]@{message.queue_offset}"]
     if message.tag:
         words.append(f"tag={message.tag}")
     if message.keys:

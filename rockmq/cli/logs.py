@@ -4,22 +4,24 @@ import logging
 import sys
 from pathlib import Path
 
+from rockmq.base.logs import Json, Text
 from rockmq.store import recovery
 
 _LEVELS = (logging.WARNING, logging.INFO, logging.DEBUG)
 
 
-_FORMAT = "%(asctime)s.%(msecs)03d %(levelname)s %(name)s: %(message)s"
-_DATE = "%Y-%m-%d %H:%M:%S"
-
-
-def to_stderr(verbose: int) -> None:
+def to_stderr(verbose: int, *, json: bool = False) -> logging.Handler:
     level = _LEVELS[min(verbose, len(_LEVELS) - 1)]
-    logging.basicConfig(stream=sys.stderr, level=level, format=_FORMAT, datefmt=_DATE)
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(Json() if json else Text())
+    logging.basicConfig(level=level, handlers=[handler])
     # Who waits long for a start is told how far it is, however quiet the log.
     logging.getLogger(recovery.__name__).setLevel(min(level, logging.INFO))
+    return handler
 
 
 def to_file(path: Path) -> None:
     """For commands that have the terminal for something better."""
-    logging.basicConfig(filename=path, level=logging.INFO, format=_FORMAT, datefmt=_DATE)
+    handler = logging.FileHandler(path)
+    handler.setFormatter(Text())
+    logging.basicConfig(level=logging.INFO, handlers=[handler])

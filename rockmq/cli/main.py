@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rockmq.cli import store
+from rockmq.cli import acl, doctor, pipeline, store
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,13 +21,26 @@ ORDERS = 200_000
 
 app = typer.Typer(
     help="A message queue that speaks Apache RocketMQ's protocol.",
+    epilog="What asks servers signs with ROCKMQ_ACCESS_KEY and ROCKMQ_SECRET_KEY, and speaks TLS with ROCKMQ_TLS=true and "
+    "ROCKMQ_TLS_CA=FILE, if these are in the environment.",
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
+app.add_typer(acl.app, name="acl")
 app.add_typer(store.app, name="store")
+app.add_typer(pipeline.app, name="pipeline")
+app.add_typer(doctor.app, name="doctor")
+
+
+class LogFormat(StrEnum):
+    """What a line of the log looks like."""
+
+    TEXT = "text"
+    JSON = "json"
+
 
 Set = Annotated[
     list[str] | None,
@@ -39,6 +52,13 @@ Verbose = Annotated[
 Namesrv = Annotated[
     str,
     typer.Option("--namesrv", "-n", envvar="NAMESRV_ADDR", metavar="HOST:PORT", help="Name servers, separated by `;`."),
+]
+Format = Annotated[
+    LogFormat,
+    typer.Option("--log-format", envvar="ROCKMQ_LOG_FORMAT", help="text, or json with one object in a line."),
+]
+PrintConfig = Annotated[
+    bool, typer.Option("--print-config", help="Print the configuration that would hold, and end; secrets are masked.")
 ]
 Topic = Annotated[str, typer.Argument(metavar="TOPIC", show_default=False)]
 Json = Annotated[bool, typer.Option("--json", help="One JSON object per line, for programs.")]
@@ -62,6 +82,7 @@ def serve(
     broker_port: Annotated[int, Port] = BROKER_PORT,
     set_: Set = None,
     verbose: Verbose = 0,
+    log_format: Format = LogFormat.TEXT,
 ) -> None:
     """Run name server and broker in one process.
 
@@ -69,7 +90,8 @@ def serve(
     """
     from rockmq.cli import serve
 
-    exit_with(lambda: serve.both(data, host, namesrv_port, broker_port, set_ or [], verbose))
+    lines = serve.Logging(verbose, log_format is LogFormat.JSON)
+    exit_with(lambda: serve.both(data, host, namesrv_port, broker_port, set_ or [], lines))
 
 
 @app.command()
@@ -81,11 +103,14 @@ def namesrv(
     ] = None,
     set_: Set = None,
     verbose: Verbose = 0,
+    log_format: Format = LogFormat.TEXT,
+    print_config: PrintConfig = False,
 ) -> None:
     """Run a name server alone. Prints `ready namesrv=HOST:PORT`."""
     from rockmq.cli import serve
 
-    exit_with(lambda: serve.namesrv(config, host, port, set_ or [], verbose))
+    lines = serve.Logging(verbose, log_format is LogFormat.JSON)
+    exit_with(lambda: serve.namesrv(config, host, port, set_ or [], lines, shown=print_config))
 
 
 @app.command()
@@ -96,11 +121,14 @@ def broker(
     ] = None,
     set_: Set = None,
     verbose: Verbose = 0,
+    log_format: Format = LogFormat.TEXT,
+    print_config: PrintConfig = False,
 ) -> None:
     """Run a broker alone, with Apache's broker.conf as it is. Prints `ready broker=HOST:PORT data=DIR`."""
     from rockmq.cli import serve
 
-    exit_with(lambda: serve.broker(config, namesrv, set_ or [], verbose))
+    lines = serve.Logging(verbose, log_format is LogFormat.JSON)
+    exit_with(lambda: serve.broker(config, namesrv, set_ or [], lines, shown=print_config))
 
 
 @app.command()

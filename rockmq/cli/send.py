@@ -13,7 +13,7 @@ from typing import BinaryIO
 import typer
 
 from rockmq.base.errors import ClientError
-from rockmq.client import Client, Message, SendReceipt
+from rockmq.client import Message, SendReceipt, environment
 from rockmq.config import properties as pairs
 
 GROUP = "rockmq-cli"
@@ -49,7 +49,7 @@ async def _send(namesrv: str, template: Message, bodies: AsyncIterator[bytes], *
     started = time.monotonic()
     sent = 0
     under_way: deque[asyncio.Task[SendReceipt]] = deque()
-    async with Client(namesrv) as mq, mq.producer(GROUP) as producer:
+    async with environment.client(namesrv) as mq, mq.producer(GROUP) as producer:
         try:
             async for body in bodies:
                 message = Message(template.topic, body, template.tag, template.keys, template.properties)

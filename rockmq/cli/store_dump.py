@@ -3,11 +3,11 @@
 import base64
 import json as jsonlib
 from collections.abc import Iterator
-from datetime import datetime
 from pathlib import Path
 
 import typer
 
+from rockmq.cli import times
 from rockmq.cli.store_verify import layout_of
 from rockmq.protocol import properties
 from rockmq.store import dump
@@ -23,13 +23,15 @@ def run(directory: Path, config: Path | None, wanted: Wanted, *, what: dump.What
         lines = dump.queue_entries(layout, wanted)
     else:
         lines = dump.index_headers(layout)
-    for number, line in enumerate(lines):
+    columns: list[str] = []
+    for line in lines:
         if json:
             typer.echo(jsonlib.dumps(line, ensure_ascii=False))
-        else:
-            if number == 0:
-                typer.echo("  ".join(f"{name:>{_width(name)}}" for name in line))
-            typer.echo("  ".join(f"{_text(value):>{_width(name)}}" for name, value in line.items()))
+            continue
+        if columns != list(line):  # units of batch queues have more of them
+            columns = list(line)
+            typer.echo("  ".join(f"{name:>{_width(name)}}" for name in columns))
+        typer.echo("  ".join(f"{_text(value):>{_width(name)}}" for name, value in line.items()))
     return 0
 
 
@@ -42,7 +44,7 @@ def _record(record: Dumped, body_max: int) -> dict[str, object]:
         "topic": topic,
         "queueId": queue_id,
         "queueOffset": offset,
-        "stored": datetime.fromtimestamp(stored / 1000).astimezone().isoformat(" ", "milliseconds"),
+        "stored": times.local(stored),
         "bornTimestamp": born,
         "flag": flag,
         "sysFlag": sys_flag,

@@ -21,7 +21,9 @@ def run(directory: Path, config: Path | None, *, yes: bool) -> int:
     progress = Progress()
     done = repair(layout, progress, cut=yes, say=lambda line: typer.echo(f"  {line}"))
     progress.close()
-    typer.echo(f"done: {done.records} records in {done.queues} queues and {done.index_files} index files")
+    typer.echo(
+        f"done: {done.records} records in {done.queues + done.batch_queues} queues and {done.index_files} index files"
+    )
     for kind, path, byte, count, expected, found, _ in done.damaged:
         if not (done.is_cut and kind in ("torn", "tail")):
             typer.echo(f"the log is damaged, and stays so: {path} byte {byte}, {count} bytes: {kind}")

@@ -1,12 +1,12 @@
 """`rockmq store timers`"""
 
 import json as jsonlib
-from datetime import datetime
 from pathlib import Path
 
 import typer
 
 from rockmq.base.clock import SystemClock
+from rockmq.cli import times
 from rockmq.config import properties
 from rockmq.config.broker import BrokerOptions
 from rockmq.config.key import load
@@ -28,7 +28,7 @@ def run(directory: Path, config: Path | None, *, limit: int, json: bool) -> int:
 
 def _line(each: Pending) -> dict[str, object]:
     return {
-        "deliver": datetime.fromtimestamp(each.deliver / 1000).astimezone().isoformat(" ", "milliseconds"),
+        "deliver": times.local(each.deliver),
         "topic": each.topic,
         "queueId": each.queue_id,
         "msgId": each.msg_id,

@@ -34,7 +34,7 @@ def run(directory: Path, config: Path | None, *, json: bool, clock: Clock | None
 def pending(layout: Layout, now_ms: int) -> list[dict[str, object]]:
     """The transactions that aren't finished, the oldest first."""
     # With light queues it is another document; what lies below either is finished.
-    tables = [ConsumerOffsets(layout.root / "config", light=light) for light in (False, True)]
+    tables = [ConsumerOffsets(layout.root / "config", SystemClock(), light=light) for light in (False, True)]
 
     def left(topic: str) -> Iterator[tuple[int, int]]:
         start = max(each.query(topics.TRANSACTION_GROUP, topic, 0) or 0 for each in tables)

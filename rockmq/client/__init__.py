@@ -32,15 +32,19 @@ from rockmq.client.acl import Key
 from rockmq.client.client import Client
 from rockmq.client.consumer import Consumer
 from rockmq.client.consumer_options import ConsumerOptions
+from rockmq.client.decoding import Decode
 from rockmq.client.delivery import ConsumedMessage, PartDone
 from rockmq.client.durability import Durability
 from rockmq.client.handlers import BatchHandler, Handler
 from rockmq.client.hooks import Hook
-from rockmq.client.lite_pull import LitePullConsumer
-from rockmq.client.pop_consumer import PopConsumer, PopHandler
+from rockmq.client.lite_pull import LitePullConsumer, PulledMessage
+from rockmq.client.lite_pull_options import LitePullOptions
+from rockmq.client.options import SendOptions
+from rockmq.client.pop_consumer import PopBatchHandler, PopConsumer, PopHandler
 from rockmq.client.pop_message import PopMessage
 from rockmq.client.producer import Producer
 from rockmq.client.pull import PullResult, PullStatus
+from rockmq.client.queue_listener import RebalanceListener
 from rockmq.client.queues import Selector, select_by_hash, select_by_random
 from rockmq.client.retries import Retry, backoff
 from rockmq.client.sending import SendReceipt, SendStatus
@@ -52,6 +56,7 @@ from rockmq.client.worker import Worker
 from rockmq.protocol import allocate
 from rockmq.protocol.bodies.common import MessageQueue
 from rockmq.protocol.message import Message, StoredMessage
+from rockmq.remoting.socks import SocksProxy
 
 __all__ = [
     "BatchHandler",
@@ -68,6 +73,7 @@ __all__ = [
     "Consumer",
     "ConsumerOptions",
     "Decision",
+    "Decode",
     "Durability",
     "Handler",
     "Histogram",
@@ -75,10 +81,12 @@ __all__ = [
     "InvalidMessage",
     "Key",
     "LitePullConsumer",
+    "LitePullOptions",
     "Message",
     "MessageQueue",
     "NotSupported",
     "PartDone",
+    "PopBatchHandler",
     "PopConsumer",
     "PopHandler",
     "PopMessage",
@@ -86,7 +94,9 @@ __all__ = [
     "ProtocolError",
     "PullResult",
     "PullStatus",
+    "PulledMessage",
     "QueueStats",
+    "RebalanceListener",
     "RemotingError",
     "RequestTimeout",
     "ResponseError",
@@ -94,8 +104,10 @@ __all__ = [
     "RockMQError",
     "RouteNotFound",
     "Selector",
+    "SendOptions",
     "SendReceipt",
     "SendStatus",
+    "SocksProxy",
     "Sql",
     "State",
     "StateChange",

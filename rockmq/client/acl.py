@@ -1,15 +1,10 @@
 """Whose a request is: access key and signature among its fields (AclClientRPCHook.java; clients' spec, 1.1)."""
 
-import hmac
-from base64 import b64encode
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from rockmq.auth.signature import ACCESS_KEY, SECURITY_TOKEN, SIGNATURE, signature
 from rockmq.protocol.codec import Command
-
-ACCESS_KEY = "AccessKey"
-SIGNATURE = "Signature"
-SECURITY_TOKEN = "SecurityToken"
 
 
 @dataclass(frozen=True)
@@ -21,12 +16,6 @@ class Key:
     token: str | None = field(default=None, repr=False)
 
 
-def signature(fields: dict[str, str], body: bytes, secret: bytes) -> str:
-    """What a request with these fields (without a signature) and this body is signed with."""
-    content = "".join([fields[name] for name in sorted(fields)]).encode() + body
-    return b64encode(hmac.digest(secret, content, "sha1")).decode()
-
-
 def stamp(fields: dict[str, str], key: Key | None) -> Callable[[Command], None] | None:
     """What gives each request `fields`, and signs it with the key; None when there is nothing to do."""
     if key is None:
@@ -36,7 +25,6 @@ def stamp(fields: dict[str, str], key: Key | None) -> Callable[[Command], None] 
 
     def sign(request: Command) -> None:
         carried = request.fields
-        carried.pop(SIGNATURE, None)  # of an earlier attempt
         carried.update(fields)
         carried[SIGNATURE] = signature(carried, request.body, secret)
 

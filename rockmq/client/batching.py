@@ -1,6 +1,7 @@
 """Several messages in one request (MessageBatch.java; clients' spec, 2.5): how they are cut and how receipts come back."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import count, repeat
 
 import msgspec
 
@@ -37,13 +38,12 @@ def split(parts: Iterable[Part], size_max: int) -> Iterator[list[Part]]:
         yield run
 
 
-def spread(receipt: SendReceipt, parts: Sequence[Part]) -> list[SendReceipt]:
+def spread(receipt: SendReceipt, msg_ids: Sequence[str]) -> list[SendReceipt]:
     """The receipt of a whole batch as one for each message: neighbouring offsets, offset ids in a comma list."""
     offset_ids = receipt.offset_id.split(",")
-    if len(offset_ids) != len(parts):
-        offset_ids = [receipt.offset_id] * len(parts)  # a broker that keeps a batch together names it once
+    if len(offset_ids) != len(msg_ids):
+        offset_ids = [receipt.offset_id] * len(msg_ids)  # a broker that keeps a batch together names it once
     queue, status, durability, first = receipt.queue, receipt.status, receipt.durability, receipt.queue_offset
-    return [
-        SendReceipt(part.msg_id, offset_id, queue, offset, status, None, durability)
-        for offset, (part, offset_id) in enumerate(zip(parts, offset_ids, strict=True), first)
-    ]
+    offsets = count(first) if first >= 0 else repeat(first)  # of a static queue that has just been moved they aren't known
+    alike = repeat(queue), offsets, repeat(status), repeat(None), repeat(durability)
+    return list(map(SendReceipt, msg_ids, offset_ids, *alike))  # no turn of Python's each

@@ -3,25 +3,27 @@
 import contextlib
 import logging
 import ssl
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from types import TracebackType
-from typing import Literal, Unpack
+from typing import Any, Literal, Unpack, overload
 
 from rockmq.base.clock import Clock, SystemClock
-from rockmq.base.errors import ClientClosed, ClientError, NotSupported
+from rockmq.base.errors import ClientClosed, ClientError
 from rockmq.client.acl import Key
 from rockmq.client.admin import Admin
 from rockmq.client.consumer import Consumer
 from rockmq.client.consumer_options import ConsumerOptions
-from rockmq.client.durability import Wanted as WantedDurability
+from rockmq.client.decoding import Body, Decode
 from rockmq.client.hooks import Hook, Hooks
 from rockmq.client.in_flight import InFlight
 from rockmq.client.instance import Instance
-from rockmq.client.lite_pull import LitePullConsumer, QueuesChanged
+from rockmq.client.lite_pull import LitePullConsumer, PulledMessage
+from rockmq.client.lite_pull_options import LitePullOptions
 from rockmq.client.namespaces import Prefix, request_fields
 from rockmq.client.namesrv import parse
 from rockmq.client.offsets import FromWhere
-from rockmq.client.options import BATCH_BYTES, COMPRESS_FROM, MESSAGE_SIZE_MAX, RETRIED, ProducerOptions, Retries
+from rockmq.client.options import SendOptions, options_of
 from rockmq.client.pop_consumer import PopConsumer
 from rockmq.client.producer import Producer
 from rockmq.client.reading import Reading
@@ -33,11 +35,10 @@ from rockmq.client.trace import MessageTrace, message_trace
 from rockmq.client.transactions import Checker, TransactionProducer
 from rockmq.protocol import topics as topic_names
 from rockmq.protocol.codec import Serializer
-from rockmq.protocol.compression import Compression
+from rockmq.remoting.socks import SocksProxy
 
 log = logging.getLogger(__name__)
 
-_COMPRESSIONS = {"zlib": Compression.ZLIB, "lz4": Compression.LZ4, "zstd": Compression.ZSTD, "none": None}
 _SERIALIZERS = {"json": Serializer.JSON, "binary": Serializer.ROCKETMQ}
 
 
@@ -46,7 +47,7 @@ class Client(Reading):
 
     `name_servers` is `host:port`, several joined by `;`, `mq://host:port;host`, or a list; without it the environment
     variable NAMESRV_ADDR is used. `http://host:port/path` is a page whose first line has such addresses; it is read again
-    every two minutes. Host names are resolved at each connect.
+    every two minutes, by clients with a `unit_name` at `path-unit?nofix=1`. Host names are resolved at each connect.
 
     `tls=True` encrypts all connections and checks servers' certificates and names against the system's authorities; an
     `ssl.SSLContext` says otherwise, and has this client's own certificate if servers ask for one. As routes name brokers by
@@ -57,6 +58,10 @@ class Client(Reading):
     Brokers know a client as `ip@instance[@unit]`. Without an `instance_name` each client has one of its own; with one, for
     what must outlive the process, there may be one such client in a process at a time. Broadcast consumers keep their
     offsets under it (by default under `ip@DEFAULT`), so two such processes on one machine need a name each.
+
+    Servers in the networks of `socks_proxies` are reached by SOCKS5: `{"10.0.0.0/8": SocksProxy("gate:1080")}`.
+    Of several networks the smallest counts; `0.0.0.0/0` means all hosts, and names, which are in no other one, are resolved
+    by the proxy then. The page behind a URL is read without.
 
     With `trace` the client tells what becomes of its messages, in messages of the topic RMQ_SYS_TRACE_TOPIC or another one
     that is named; `hooks` watch it otherwise (`rockmq.client.hooks`).
@@ -71,6 +76,7 @@ class Client(Reading):
         name_servers: str | Sequence[str] | None = None,
         *,
         tls: bool | ssl.SSLContext = False,
+        socks_proxies: Mapping[str, SocksProxy] | None = None,
         auth: Key | None = None,
         namespace: str | None = None,
         namespace_v1: str | None = None,
@@ -84,6 +90,11 @@ class Client(Reading):
         hooks: Sequence[Hook] = (),
         clock: Clock | None = None,
     ) -> None:
+        if max_in_flight < 1 or max_in_flight_bytes < 1:
+            bounds = f"max_in_flight={max_in_flight}, max_in_flight_bytes={max_in_flight_bytes}"
+            raise ClientError(f"{bounds}: expected 1 or more of each")
+        if serializer not in _SERIALIZERS:
+            raise ClientError(f"serializer is {serializer!r}: expected {', '.join(map(repr, _SERIALIZERS))}")
         super().__init__(
             Instance(
                 parse(name_servers),
@@ -94,6 +105,7 @@ class Client(Reading):
                 client_ip=client_ip,
                 unit_name=unit_name,
                 tls=ssl.create_default_context() if tls is True else tls or None,
+                proxies=socks_proxies,
                 auth=auth,
                 fields=request_fields(namespace),
                 prefix=Prefix(namespace_v1) if namespace_v1 else None,
@@ -109,7 +121,7 @@ class Client(Reading):
         if hooks:
             self._instance.hooks = Hooks(hooks, self._instance.clock, unwatched={self._trace.topic} if self._trace else ())
         self._started = False
-        self._made: list[Producer | Consumer | PopConsumer | LitePullConsumer] = []
+        self._made: list[Producer | Consumer[Any] | PopConsumer[Any] | LitePullConsumer[Any]] = []
 
     @property
     def client_id(self) -> str:
@@ -125,7 +137,11 @@ class Client(Reading):
         self._instance.start()
         self._started = True
         if self._trace is not None:
-            await self._trace.start()
+            try:
+                await self._trace.start()
+            except BaseException:
+                await self._instance.close()
+                raise
 
     async def close(self) -> None:
         """Close producers and consumers that are open, then the connections."""
@@ -152,93 +168,36 @@ class Client(Reading):
     ) -> None:
         await self.close()
 
-    def producer(
-        self,
-        group: str = "DEFAULT_ROCKMQ_PRODUCER",
-        *,
-        timeout: float = 3.0,
-        retries: int = 2,
-        timeout_per_attempt: float | None = None,
-        retry_codes: Collection[int] = (),
-        retry_another_broker_when_not_store_ok: bool = False,
-        compression: Literal["zlib", "lz4", "zstd", "none"] = "zlib",
-        compress_from: int = COMPRESS_FROM,
-        message_size_max: int = MESSAGE_SIZE_MAX,
-        linger: float | None = None,
-        batch_bytes: int = BATCH_BYTES,
-        latency_fault_tolerance: bool = False,
-        durability: WantedDurability | None = None,
-    ) -> Producer:
-        """A producer, for use with `async with`.
-
-        `timeout` is for a whole send with its `retries`, `timeout_per_attempt` for each of them but the last. Tried again is
-        also what a broker refuses with one of `retry_codes`, and, if wished so, what it stored with a status other than OK.
-        Bodies of `compress_from` bytes on are compressed if that makes them smaller.
-
-        With `linger` (seconds; 0 is the current turn of the event loop) messages wait for others to travel with, until
-        there are `batch_bytes` of them. With `latency_fault_tolerance` brokers that are slow or fail are left out for a
-        time.
-
-        With a `durability` each broker is asked for its configuration before the first send to it. Receipts state how
-        durably messages are stored then, and a send that is, or would be, stored less durably than that fails (ClientError:
-        nothing was sent; ResponseError: it is stored all the same).
-        """
+    def producer(self, group: str = "DEFAULT_ROCKMQ_PRODUCER", **options: Unpack[SendOptions]) -> Producer:
+        """A producer, for use with `async with`. The keywords are those of `SendOptions`: `timeout=1.0`,
+        `compression="zstd"`, `linger=0.01` for batches that gather by themselves, `durability="disk"`, and more."""
         self._check(group)
-        retrying = Retries(
-            times=retries,
-            timeout_per_attempt=timeout_per_attempt,
-            codes=RETRIED.union(retry_codes),
-            another_broker_when_not_store_ok=retry_another_broker_when_not_store_ok,
-        )
-        options = ProducerOptions(
-            timeout=timeout,
-            retries=retrying,
-            compression=_COMPRESSIONS[compression],
-            compress_from=compress_from,
-            message_size_max=message_size_max,
-            linger=linger,
-            batch_bytes=batch_bytes,
-            latency_fault_tolerance=latency_fault_tolerance,
-            durability=durability,
-        )
-        made = Producer(self._instance, group, options)
+        made = Producer(self._instance, group, options_of(**options))
         self._keep(made)
         return made
 
-    def transaction_producer(
-        self,
-        group: str,
-        checker: Checker,
-        *,
-        timeout: float = 3.0,
-        retries: int = 2,
-        compression: Literal["zlib", "lz4", "zstd", "none"] = "zlib",
-        compress_from: int = COMPRESS_FROM,
-        message_size_max: int = MESSAGE_SIZE_MAX,
-    ) -> TransactionProducer:
+    def transaction_producer(self, group: str, checker: Checker, **options: Unpack[SendOptions]) -> TransactionProducer:
         """A producer that sends in transactions, otherwise as `producer`. Brokers that weren't told what came of one ask
         `checker`, also of transactions that other processes of the group have begun."""
         self._check(group)
-        options = ProducerOptions(
-            timeout=timeout,
-            retries=Retries(times=retries),
-            compression=_COMPRESSIONS[compression],
-            compress_from=compress_from,
-            message_size_max=message_size_max,
-        )
-        made = TransactionProducer(self._instance, group, checker, options)
+        made = TransactionProducer(self._instance, group, checker, options_of(**options))
         self._keep(made)
         return made
 
-    def consumer(self, group: str, topics: Topics, **options: Unpack[ConsumerOptions]) -> Consumer:
+    def consumer(
+        self, group: str, topics: Topics, *, decode: Decode[Body] | None = None, **options: Unpack[ConsumerOptions]
+    ) -> Consumer[Body]:
         """A member of a consumer group, for use with `async with`.
 
         `topics` maps topics to the tags wanted (`"paid || refund"`, `"*"` for all), to a SQL92 expression (`Sql`) or to a
         filter of the broker's (`BrokerFilter`), or lists topics. The keywords are those of `ConsumerOptions`: `order=True`
         for one message of a queue at a time, `broadcast=True` for all messages at every member, and more.
+
+        With `decode` a message's `body` is what that makes of the bytes: a type that msgspec reads from JSON (a dataclass, a
+        `msgspec.Struct`, a TypedDict), or a function.
         """
-        self._check(group)
-        made = Consumer(self._instance, group, topics, **options)
+        self._check(group, options.get("from_where", "last"))
+        made = Consumer(self._instance, group, topics, decode, **options)
         self._keep(made)
         return made
 
@@ -247,6 +206,7 @@ class Client(Reading):
         group: str,
         topics: Topics,
         *,
+        decode: Decode[Body] | None = None,
         invisible: float = 60.0,
         max_in_flight: int = 96,
         from_where: Literal["first", "last"] = "last",
@@ -254,7 +214,7 @@ class Client(Reading):
         assigned: bool = False,
         max_reconsume_times: int = 16,
         drain_timeout: float = 10.0,
-    ) -> PopConsumer:
+    ) -> PopConsumer[Body]:
         """A member of a group that shares messages instead of queues, for use with `async with`.
 
         `invisible` is how many seconds a message is ours alone; one that isn't acknowledged by then comes again. At most
@@ -262,17 +222,14 @@ class Client(Reading):
         time, or the last of them are late before they are begun. `from_where` says where a group begins that
         is new to a topic. With `order` the messages of a queue come one after the other. With `assigned` brokers say what
         each member pops from, for groups whose request mode is POP; without, it is all queues. A message that failed
-        once and then `max_reconsume_times` times again becomes a dead letter. Not with `namespace_v1` (NotSupported).
+        once and then `max_reconsume_times` times again becomes a dead letter. `decode` is as of `consumer`.
         """
         self._check(group)
-        if self._instance.prefix is not None:
-            raise NotSupported(
-                "pop consumers know no namespace_v1: it would stand in the middle of their retry topics' names"
-            )
         made = PopConsumer(
             self._instance,
             group,
             topics,
+            decode,
             invisible=invisible,
             max_in_flight=max_in_flight,
             from_where=from_where,
@@ -284,32 +241,29 @@ class Client(Reading):
         self._keep(made)
         return made
 
+    @overload
+    def lite_pull_consumer(
+        self, group: str, topics: Topics | None = None, *, decode: None = None, **options: Unpack[LitePullOptions]
+    ) -> LitePullConsumer: ...
+    @overload
+    def lite_pull_consumer(
+        self, group: str, topics: Topics | None = None, *, decode: Decode[Body], **options: Unpack[LitePullOptions]
+    ) -> LitePullConsumer[PulledMessage[Body]]: ...
     def lite_pull_consumer(
         self,
         group: str,
         topics: Topics | None = None,
         *,
-        from_where: FromWhere = "last",
-        auto_commit: bool = True,
-        auto_commit_interval: float = 5.0,
-        on_queues: QueuesChanged | None = None,
-    ) -> LitePullConsumer:
+        decode: Decode[Any] | None = None,
+        **options: Unpack[LitePullOptions],
+    ) -> LitePullConsumer[Any]:
         """A consumer that is asked for messages, and that can be anywhere in its queues, for use with `async with`.
 
         With `topics` it shares their queues with the group's other members; without, `assign` says which queues it reads.
-        `from_where` is for queues in which the group has no offset. With `auto_commit` a poll commits what polls before
-        it returned. `on_queues` is told each topic in use whose queues have changed, with its queues.
+        The keywords are those of `LitePullOptions`. With `decode`, which is as of `consumer`, it returns `PulledMessage`.
         """
-        self._check(group)
-        made = LitePullConsumer(
-            self._instance,
-            group,
-            topics,
-            from_where=from_where,
-            auto_commit=auto_commit,
-            auto_commit_interval=auto_commit_interval,
-            on_queues=on_queues,
-        )
+        self._check(group, options.get("from_where", "last"))
+        made: LitePullConsumer[Any] = LitePullConsumer(self._instance, group, topics, decode, **options)
         self._keep(made)
         return made
 
@@ -325,14 +279,16 @@ class Client(Reading):
             trace_dropped=self._trace.dropped if self._trace is not None else 0,
         )
 
-    def _keep(self, made: Producer | Consumer | PopConsumer | LitePullConsumer) -> None:
+    def _keep(self, made: Producer | Consumer[Any] | PopConsumer[Any] | LitePullConsumer[Any]) -> None:
         self._made = [each for each in self._made if not each.closed]
         self._made.append(made)
 
-    def _check(self, group: str) -> None:
+    def _check(self, group: str, from_where: FromWhere = "last") -> None:
         self._instance.check_open()
         if not self._started:
             raise ClientClosed("this client was not started: use `async with`")
         fault = topic_names.group_fault(group)
         if fault is not None:
             raise ClientError(fault)
+        if from_where not in ("first", "last") and not isinstance(from_where, datetime):
+            raise ClientError(f"from_where is {from_where!r}: expected 'first', 'last' or a datetime")

@@ -2,6 +2,7 @@
 clients' spec, 2.1 and 2.3)."""
 
 from collections.abc import Sequence
+from typing import cast
 
 from rockmq.base.errors import InvalidMessage, ProtocolError
 from rockmq.client.accumulator import Kind
@@ -13,19 +14,21 @@ from rockmq.client.queues import Choice, RoundRobin
 from rockmq.client.sending import WIRE, Sender, Sending
 from rockmq.protocol import properties as names
 from rockmq.protocol import topics
+from rockmq.protocol.codec import encode_batch, encode_bodies
 from rockmq.protocol.codes import RequestCode
 from rockmq.protocol.compression import compress
 from rockmq.protocol.flags import TransactionState
 from rockmq.protocol.header import encode
 from rockmq.protocol.headers.send import SendMessageV2
-from rockmq.protocol.message import Message, encode_batch
+from rockmq.protocol.message import Message
 
-COMPRESSION_LEVEL = 5
 TEMPLATE_QUEUES = 4
 REPLY = "reply"
 """The message type of a reply, which brokers push to who asked."""
 DELAYS = (names.DELAY, *names.TIMER_WISHES)
 """Properties that put a delivery off."""
+ALONE = (*DELAYS, names.INNER_MULTI_DISPATCH)
+"""Those that no message of a batch may have."""
 _ID_HEAD = names.UNIQ_KEY + names.NAME_END
 _SYS_FLAG, _BORN, _FLAG, _PROPERTIES = (WIRE[name] for name in ("sys_flag", "born_timestamp", "flag", "properties"))
 _RECONSUME_TIMES, _MAX_RECONSUME_TIMES, _BATCH = WIRE["reconsume_times"], WIRE["max_reconsume_times"], WIRE["batch"]
@@ -52,10 +55,13 @@ class Composer:
         self._options = options
         self._faults = faults
         self._topics: dict[str, Topic] = {}
+        self.text_in_batch = self.text if instance.hooks is None else self._text_with_hooks
+        """As `text`, with what hooks add."""
 
     def sending(
         self,
         sender: Sender,
+        topic: Topic,
         message: Message,
         choose: Choice,
         key: str | None,
@@ -64,9 +70,8 @@ class Composer:
         *,
         in_transaction: bool = False,
     ) -> Sending:
-        """One message."""
-        topic = self.topic(message.topic)
-        body = self._checked(message.body)
+        """One message to that topic, which is its own."""
+        body = self._checked(message)
         fields = topic.fields.copy()
         fields[_BORN] = str(self._instance.clock.now_ms())
         code = RequestCode.SEND_MESSAGE_V2
@@ -88,7 +93,7 @@ class Composer:
             text, msg_id = self.text(message, key)
         fields[_PROPERTIES] = text
         if (kind := self._options.compression) is not None and len(body) >= self._options.compress_from:
-            smaller = compress(kind, body, COMPRESSION_LEVEL)
+            smaller = compress(kind, body, self._options.compression_level)
             if len(smaller) < len(body):
                 body = smaller
                 fields[_SYS_FLAG] = str(int(fields[_SYS_FLAG]) | kind.flags)
@@ -96,7 +101,11 @@ class Composer:
             fields[_FLAG] = str(message.flag)
         return Sending(sender, code, message.topic, fields, body, msg_id, choose, deadline, retries)
 
-    def _checked(self, body: bytes) -> bytes:
+    def _checked(self, message: Message) -> bytes:
+        """The body, of a message that can be sent."""
+        body, flag = message.body, message.flag
+        if type(flag) is not int or not -(2**31) <= flag < 2**31:
+            raise InvalidMessage(f"flag is {flag!r}: expected an integer of 32 bits")
         if not isinstance(body, bytes):
             raise InvalidMessage(f"the body must be bytes, not {type(body).__name__}")
         if not body:
@@ -113,27 +122,59 @@ class Composer:
             raise InvalidMessage("a batch can't go to a retry topic")
         if message.delay_level:
             raise InvalidMessage(f"a message in a batch can't have the property {names.DELAY}")
-        for name in DELAYS:
+        for name in ALONE:
             if name in message.properties:
                 raise InvalidMessage(f"a message in a batch can't have the property {name}")
         if message.properties.get(names.WAIT) != kind.wait:
             raise InvalidMessage(f"messages of a batch must agree on the property {names.WAIT}")
-        body = self._checked(message.body)
+        body = self._checked(message)
         text, msg_id = self.text_in_batch(message, key)
         return Part(msg_id, message.flag, body, text.encode())
 
     def batch(
-        self, sender: Sender, kind: Kind, parts: Sequence[Part], choose: Choice, deadline: float, retries: Retries
+        self,
+        sender: Sender,
+        kind: Kind,
+        messages: Sequence[Part | bytes],
+        choose: Choice,
+        deadline: float,
+        retries: Retries,
+    ) -> tuple[Sending, list[str]]:
+        """Several messages of one kind, and their ids. Those of which only the body is given get one."""
+        count = len(messages)
+        if {*map(type, messages)} == {bytes}:  # most are like that: no turn of Python's each
+            body, msg_ids = encode_bodies(cast("Sequence[bytes]", messages), *self._instance.unique_ids.reserve(count))
+        else:
+            msg_ids = self._instance.unique_ids.take(count)
+            entries: list[tuple[int, bytes, bytes | str]] = []
+            for at, each in enumerate(messages):
+                if isinstance(each, bytes):
+                    entries.append((0, each, msg_ids[at]))
+                else:
+                    entries.append((each.flag, each.body, each.properties))
+                    msg_ids[at] = each.msg_id
+            body = encode_batch(entries)
+        return self.encoded(sender, kind, body, ",".join(msg_ids), count, choose, deadline, retries), msg_ids
+
+    def encoded(
+        self,
+        sender: Sender,
+        kind: Kind,
+        body: bytes,
+        msg_ids: str,
+        count: int,
+        choose: Choice,
+        deadline: float,
+        retries: Retries,
     ) -> Sending:
-        """Several messages of one kind."""
+        """As `batch`, of what is encoded already: so many messages."""
         fields = self.topic(kind.topic).fields.copy()
         fields[_BORN] = str(self._instance.clock.now_ms())
         fields[_BATCH] = "true"
         shared = {names.WAIT: kind.wait, names.TAGS: kind.tag}
         fields[_PROPERTIES] = _text({name: value for name, value in shared.items() if value is not None})
-        body = encode_batch([(part.flag, part.body, part.properties) for part in parts])
-        msg_ids = ",".join(part.msg_id for part in parts)
-        return Sending(sender, RequestCode.SEND_BATCH_MESSAGE, kind.topic, fields, body, msg_ids, choose, deadline, retries)
+        code = RequestCode.SEND_BATCH_MESSAGE
+        return Sending(sender, code, kind.topic, fields, body, msg_ids, choose, deadline, retries, messages=count)
 
     def topic(self, topic: str) -> Topic:
         """What sends to the topic have in common. Raises InvalidMessage for what is no topic to send to."""
@@ -162,15 +203,6 @@ class Composer:
             found = self._topics[topic] = Topic(encode(header), RoundRobin(self._faults), topic)
         return found
 
-    def text_in_batch(self, message: Message, key: str | None) -> tuple[str, str]:
-        """As `text`, with what hooks add."""
-        text, msg_id = self.text(message, key)
-        if self._instance.hooks is not None:
-            carried = names.decode(text.encode())
-            self._instance.hooks.batching(message.topic, carried)
-            text = _text(carried)
-        return text, msg_id
-
     def text(self, message: Message, key: str | None) -> tuple[str, str]:
         """What travels with the message in its wire text, and its unique id, which is among it."""
         if message.properties or message.keys or message.tag or message.delay_level or key is not None:
@@ -179,11 +211,21 @@ class Composer:
         msg_id = self._instance.unique_ids.make()
         return _ID_HEAD + msg_id + names.PAIR_END, msg_id
 
+    def _text_with_hooks(self, message: Message, key: str | None) -> tuple[str, str]:
+        text, msg_id = self.text(message, key)
+        assert self._instance.hooks is not None
+        carried = names.decode(text.encode())
+        self._instance.hooks.batching(message.topic, carried)
+        return _text(carried), msg_id
+
     def _properties(self, message: Message, key: str | None) -> tuple[dict[str, str], str]:
         """What travels with the message, and its unique id, which is among it."""
         if not 0 <= message.delay_level < 2**31:
             raise InvalidMessage(f"delay_level is {message.delay_level}: expected 0, for no delay, or more")
-        carried = message.all_properties()
+        try:
+            carried = message.all_properties()
+        except TypeError:
+            raise InvalidMessage(f"keys are {message.keys!r}: expected texts") from None
         if key is not None:
             carried[names.SHARDING_KEY] = key
         msg_id = carried.get(names.UNIQ_KEY)
@@ -199,3 +241,6 @@ def _text(carried: dict[str, str]) -> str:
         return names.encode(carried).decode()
     except ProtocolError as error:
         raise InvalidMessage(str(error)) from None
+    except TypeError:
+        name, value = next(each for each in carried.items() if not isinstance(each[0], str) or not isinstance(each[1], str))
+        raise InvalidMessage(f"property {name!r} is {value!r}: expected text") from None

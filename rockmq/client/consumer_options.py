@@ -1,5 +1,6 @@
 """What can be said of a consumer: the keywords of `Client.consumer` (DefaultMQPushConsumer.java; clients' spec, 3.1)."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypedDict
@@ -7,6 +8,7 @@ from typing import TypedDict
 from rockmq.base.errors import ClientError
 from rockmq.client import process_queue, pull
 from rockmq.client.offsets import FromWhere
+from rockmq.client.queue_listener import RebalanceListener
 from rockmq.protocol.allocate import Strategy, averagely
 
 
@@ -15,6 +17,9 @@ class ConsumerOptions(TypedDict, total=False):
 
     order: bool
     """Work on one message of a queue at a time, in order; one that fails holds up its queue."""
+    auto_commit: bool
+    """With `order`: whether the offset follows what is acknowledged. If not, `ConsumedMessage.commit` moves it, or a
+    handler that returns `Decision.COMMIT`. True."""
     broadcast: bool
     """Every member gets every message. Offsets are kept in a file; what fails is dropped."""
     from_where: FromWhere
@@ -28,7 +33,7 @@ class ConsumerOptions(TypedDict, total=False):
     """Seconds after which a handler or `process` block that hangs is broken off and its message refused. 900. With `order`
     it may take as long as it likes."""
     suspend: float
-    """Seconds that a queue waits after a failure, with `order`. 1."""
+    """Seconds that a queue waits after a failure or a rollback, with `order`. 1."""
     allocate: Strategy
     """How the group shares queues; all members must do it alike. `allocate.averagely`."""
     pull_batch: int
@@ -36,7 +41,7 @@ class ConsumerOptions(TypedDict, total=False):
     pull_interval: float
     """Seconds to wait after each pull that found something. 0."""
     queue_messages_max: int
-    """Of one queue, how many messages are held that aren't finished. 1000."""
+    """Of one queue, how many messages are held that aren't finished, or not committed. 1000."""
     queue_bytes_max: int
     """The same in bytes. 100 MiB."""
     topic_messages_max: int | None
@@ -45,6 +50,9 @@ class ConsumerOptions(TypedDict, total=False):
     """If given, this is shared out over the consumer's queues, and holds instead of `queue_bytes_max`."""
     offsets_directory: Path | None
     """Where a broadcast's offsets are. `~/.rocketmq_offsets`."""
+    on_rebalance: RebalanceListener | None
+    """Told, soon after it has happened, which queues were won and which were lost, in two lists; those of the group's retry
+    topic too. A coroutine function, or a function, which is called on a thread. The end of the consumer isn't told."""
     drain_timeout: float
     """Seconds that `close` waits for messages that are being worked on. 10."""
 
@@ -54,6 +62,7 @@ class Options:
     """ConsumerOptions with their defaults. Raises ClientError."""
 
     order: bool = False
+    auto_commit: bool = True
     broadcast: bool = False
     from_where: FromWhere = "last"
     max_in_flight: int = 256
@@ -68,13 +77,21 @@ class Options:
     topic_messages_max: int | None = None
     topic_bytes_max: int | None = None
     offsets_directory: Path | None = None
+    on_rebalance: RebalanceListener | None = None
     drain_timeout: float = 10.0
 
     def __post_init__(self) -> None:
-        for name, least, most in _BOUNDS:
-            value = getattr(self, name)
-            if value is not None and not least <= value <= most:
-                raise ClientError(f"{name}={value} is out of range: expected {least:g} to {most:g}")
+        if not self.auto_commit and not self.order:
+            raise ClientError("auto_commit=False is for consumers with order=True")
+        check_bounds(self, _BOUNDS)
+
+
+def check_bounds(options: object, bounds: Iterable[tuple[str, float, float]]) -> None:
+    """Raises ClientError for what is given and not between its least and most."""
+    for name, least, most in bounds:
+        value = getattr(options, name)
+        if value is not None and not least <= value <= most:
+            raise ClientError(f"{name}={value} is out of range: expected {least:g} to {most:g}")
 
 
 _BOUNDS = (

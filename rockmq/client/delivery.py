@@ -10,14 +10,15 @@
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from datetime import timedelta
 from types import TracebackType
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol, runtime_checkable
 
 from rockmq.base.clock import Clock, SystemClock
 from rockmq.base.errors import ClientError
 from rockmq.client import retries
+from rockmq.client.decoding import Body, Decoder
 from rockmq.client.hooks import Watched
 from rockmq.client.process_queue import ProcessQueue
 from rockmq.client.received import Received, State
@@ -29,6 +30,8 @@ from rockmq.protocol.bodies.common import MessageQueue
 from rockmq.protocol.message import StoredMessage
 
 log = logging.getLogger(__name__)
+
+_WAITING, _DELIVERED = State.WAITING, State.DELIVERED
 
 Watch = Callable[[StoredMessage, MessageQueue], Watched]
 """Tells hooks that the application gets a message."""
@@ -43,18 +46,29 @@ EXPIRED_LEVEL = 3
 class Outcome(Protocol):
     """Takes what the application decided about a message."""
 
-    def acknowledged(self, message: "ConsumedMessage") -> None:
+    def acknowledged(self, message: "AnyMessage") -> None:
         """It is done with."""
 
-    async def refused(self, message: "ConsumedMessage", delay_level: int, delay: float | None = None) -> None:
+    async def refused(self, message: "AnyMessage", delay_level: int, delay: float | None = None) -> None:
         """It shall be delivered again later: after the delay of that level, 0 for as the broker decides, -1 for never. If
         the wish was in seconds, `delay` is it, and the level the nearest that isn't shorter."""
 
-    def returned(self, message: "ConsumedMessage") -> None:
+    def returned(self, message: "AnyMessage") -> None:
         """It shall be delivered again at once: the application was interrupted."""
 
 
-class ConsumedMessage(Received):
+@runtime_checkable
+class Committing(Protocol):
+    """An outcome of which acknowledging is only a part: the offset moves when it is told to."""
+
+    def committed(self, message: "AnyMessage") -> None:
+        """The message and all before it in its queue are done with."""
+
+    def rolled_back(self, message: "AnyMessage", delay: float | None) -> None:
+        """All of its queue that isn't committed shall be delivered again, after so many seconds."""
+
+
+class ConsumedMessage(Received[Body]):
     """A message as a consumer gets it. End it by `ack`, `nack`, `retry`, `dead_letter` or a `process` block; until then it
     counts as in flight.
 
@@ -64,11 +78,31 @@ class ConsumedMessage(Received):
     __slots__ = ("error", "outcome", "process_queue")
 
     def __init__(self, stored: StoredMessage, process_queue: ProcessQueue, outcome: Outcome) -> None:
-        super().__init__(stored)
+        # All in one place, as it is done for each message: what is in all received messages, and then its own.
+        self.stored = stored
+        self.state = _WAITING
+        self.taken = 0.0
+        self.watched = None
         self.process_queue = process_queue
         self.error: Exception | None = None
         """What its handler raised, if it did."""
         self.outcome = outcome
+
+    @property
+    def body(self) -> Body:
+        """The bytes that were sent, or what `decode` made of them when this was first asked for.
+
+        Raises ProtocolError, which names the message, when it can't be decompressed or decoded.
+        """
+        stored = self.stored
+        if self.process_queue.decoder is None and stored.fault is None:
+            body: Any = stored.body
+            return body  # type: ignore[no-any-return]  # Body is bytes
+        return super().body
+
+    @property
+    def decoder(self) -> Decoder[Any] | None:  # type: ignore[override]
+        return self.process_queue.decoder
 
     @property
     def queue(self) -> MessageQueue:
@@ -99,7 +133,23 @@ class ConsumedMessage(Received):
         """Have it delivered no more: it goes to the topic `%DLQ%` and the group's name."""
         await self.nack(retries.DEAD_LETTER)
 
-    def process(self, *, retry: Retry | None = None, suppress: bool = False) -> "Processing":
+    async def commit(self) -> None:
+        """In an orderly consumer with `auto_commit=False`: it is done with, and so is all that was taken of its queue
+        before; the group's offset moves behind it, and the broker is told within seconds. Raises ClientError elsewhere."""
+        self._committing().committed(self)
+
+    async def rollback(self, delay: float | timedelta | None = None) -> None:
+        """In an orderly consumer with `auto_commit=False`: have it delivered again, with all of its queue that was taken and
+        isn't committed, in order, after so many seconds or those of `suspend`. Raises ClientError elsewhere."""
+        wanted = retries.seconds(delay) if delay is not None else None
+        self._committing().rolled_back(self, wanted)
+
+    def _committing(self) -> Committing:
+        if not isinstance(self.outcome, Committing):
+            raise ClientError("only an orderly consumer with auto_commit=False commits and rolls back; others acknowledge")
+        return self.outcome
+
+    def process(self, *, retry: Retry | None = None, suppress: bool = False) -> "Processing[Body]":
         """`async with message.process():` acknowledges when the block ends well, and refuses when it raises.
 
         `retry` says after how many seconds it comes again then (`backoff(1, 60)`), otherwise the broker decides. The
@@ -108,17 +158,26 @@ class ConsumedMessage(Received):
         """
         return Processing([self], retry, suppress)
 
+    @property
+    def withdrawn(self) -> bool:
+        """Whether another member is to get it: its queue is leaving us."""
+        return self.process_queue.leaving_since is not None
+
     def put_back(self) -> None:
         """Have it delivered again at once, as if it hadn't been taken."""
         self.end(State.WAITING)
         self.outcome.returned(self)
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _copy, (self.stored, self.queue)
+        return _copy, (self.stored, self.queue, self.decoder)
 
     def __repr__(self) -> str:
         queue = self.queue
         return f"<message {self.msg_id} at {queue.broker_name} {queue.topic} {queue.queue_id}:{self.queue_offset}>"
+
+
+AnyMessage = ConsumedMessage[Any]
+"""To which it doesn't matter what its body is."""
 
 
 class PartDone(Exception):
@@ -133,20 +192,20 @@ class PartDone(Exception):
         return f"only the first {self.count} messages of the batch are done"
 
 
-class Processing:
+class Processing(Generic[Body]):
     """The block around the work on one message, or on a batch of messages of one queue; `begun` says when it began, in
     seconds of the event loop."""
 
     __slots__ = ("_cancelling", "_interrupted", "_messages", "_retry", "_suppress", "_task", "begun")
 
-    def __init__(self, messages: Sequence[ConsumedMessage], retry: Retry | None, suppress: bool) -> None:
+    def __init__(self, messages: Sequence[ConsumedMessage[Body]], retry: Retry | None, suppress: bool) -> None:
         self._messages = messages
         self._retry = retry
         self._suppress = suppress
         self._interrupted = False
         self._task: asyncio.Task[Any] | None = None
 
-    async def __aenter__(self) -> ConsumedMessage:
+    async def __aenter__(self) -> ConsumedMessage[Body]:
         task = self._task = asyncio.current_task()
         assert task is not None
         self._cancelling = task.cancelling()
@@ -166,12 +225,8 @@ class Processing:
         for message in reversed(messages):
             if message.watched is not None:
                 message.watched.leave(error)
-        process_queue = messages[0].process_queue
-        counts = process_queue.counts
-        counts.ended += 1
         task, self._task = self._task, None  # nobody is interrupted any more
         assert task is not None
-        counts.work_seconds += task.get_loop().time() - self.begun
         try:
             if self._interrupted:
                 self._put_back()
@@ -187,7 +242,7 @@ class Processing:
             else:
                 await self._failed(error)
         finally:
-            del process_queue.blocks[self]
+            del messages[0].process_queue.blocks[self]
         if self._suppress and isinstance(error, Exception):
             log.warning("%r failed and will be delivered again", messages[0], exc_info=error)
             return True
@@ -207,7 +262,7 @@ class Processing:
         finally:
             self._put_back()
 
-    async def _refuse(self, message: ConsumedMessage, error: Exception) -> None:
+    async def _refuse(self, message: AnyMessage, error: Exception) -> None:
         message.error = error
         if self._retry is None:
             await message.nack()
@@ -232,10 +287,15 @@ class Processing:
             self._interrupted = True
             self._task.cancel()
 
+    @property
+    def unfinished(self) -> list[AnyMessage]:
+        """Those of its messages that aren't ended yet."""
+        return [message for message in self._messages if message.state is State.DELIVERED]
+
     async def expire(self) -> None:
         """The work doesn't come to an end: refuse the messages in place of who does it, and tell them."""
         self.interrupt()
-        late = [message for message in self._messages if message.state is State.DELIVERED]
+        late = self.unfinished
         for message in late:
             message.end(State.REFUSED)
         await asyncio.gather(*(message.outcome.refused(message, EXPIRED_LEVEL) for message in late))
@@ -251,21 +311,21 @@ class Inbox:
         self._watch = watch
         self.in_flight = 0
         self.closed = False
-        self._ready: deque[ConsumedMessage] = deque()
+        self._ready: deque[AnyMessage] = deque()
         self._takers: deque[asyncio.Future[None]] = deque()
         self._taken = 0
 
-    def put(self, messages: Iterable[ConsumedMessage]) -> None:
+    def put(self, messages: Iterable[AnyMessage]) -> None:
         self._ready.extend(messages)
         self._wake()
 
-    def put_first(self, message: ConsumedMessage) -> None:
+    def put_first(self, message: AnyMessage) -> None:
         """It was taken, and is to be the next again."""
         if message.process_queue.leaving_since is None and not self.closed:
             self._ready.appendleft(message)
             self._wake()
 
-    async def take(self) -> ConsumedMessage | None:
+    async def take(self) -> AnyMessage | None:
         """The next message, when there is one and the bound allows; None when closed."""
         self._taken += 1
         if self._taken % YIELD_EVERY == 0:
@@ -276,36 +336,55 @@ class Inbox:
                 return message
             await self._wait()
 
-    def take_nowait(self) -> ConsumedMessage | None:
+    def take_nowait(self) -> AnyMessage | None:
         ready = self._ready
         while ready and self.in_flight < self.max_in_flight and not self.closed:
             message = ready.popleft()
             if not message.process_queue.dropped:
-                return self._hand_out(message)
+                self._hand_out([message])
+                return message
         return None
 
-    def _hand_out(self, message: ConsumedMessage) -> ConsumedMessage:
-        message.state = State.DELIVERED
-        message.taken = self.clock.monotonic()
-        if self._watch is not None:
-            message.watched = self._watch(message.stored, message.queue)
-        message.process_queue.delivered += 1
-        self.in_flight += 1
-        return message
+    def _hand_out(self, messages: Sequence[AnyMessage]) -> None:
+        """The application gets them; they are of one queue."""
+        now = self.clock.monotonic()
+        for message in messages:
+            message.state = _DELIVERED
+            message.taken = now
+            if self._watch is not None:
+                message.watched = self._watch(message.stored, message.queue)
+        messages[0].process_queue.delivered += len(messages)
+        self.in_flight += len(messages)
 
-    async def take_batch(self, count: int) -> list[ConsumedMessage]:
+    async def take_batch(self, count: int) -> list[AnyMessage]:
         """The next message and up to so many of the same queue that follow it; none when closed."""
         first = await self.take()
         return [] if first is None else [first, *self._following(first, count - 1)]
 
-    def _following(self, first: ConsumedMessage, count: int) -> list[ConsumedMessage]:
-        found: list[ConsumedMessage] = []
-        while len(found) < count and self._ready and self._ready[0].process_queue is first.process_queue:
-            message = self.take_nowait()
-            if message is None:
-                break
-            found.append(message)
+    def _following(self, first: AnyMessage, count: int) -> list[AnyMessage]:
+        ready, process_queue = self._ready, first.process_queue
+        room = min(count, self.max_in_flight - self.in_flight)
+        found: list[AnyMessage] = []
+        while len(found) < room and ready and ready[0].process_queue is process_queue:
+            found.append(ready.popleft())
+        if found:
+            self._hand_out(found)
         return found
+
+    def following(self, first: AnyMessage, count: int) -> Generator[AnyMessage, None, None]:
+        """A message that was taken, and up to so many of the same queue that follow it, each taken when it is asked for; for
+        one who calls no hooks, and marks as delivered what he gets. Until this is closed all of them count as in flight."""
+        ready, process_queue = self._ready, first.process_queue
+        left = min(count, len(ready), self.max_in_flight - self.in_flight)
+        process_queue.delivered += left
+        self.in_flight += left
+        try:
+            yield first
+            while left and ready and ready[0].process_queue is process_queue:
+                left -= 1
+                yield ready.popleft()
+        finally:
+            self.ended(process_queue, left)
 
     def ended(self, process_queue: ProcessQueue, count: int = 1) -> None:
         """Messages of that queue are no longer with the application."""
@@ -323,7 +402,9 @@ class Inbox:
             if process_queue.leaving_since is None:
                 process_queue.leaving_since = now
         leaving = set(process_queues)
-        self._ready = deque(message for message in self._ready if message.process_queue not in leaving)
+        staying = [message for message in self._ready if message.process_queue not in leaving]
+        self._ready.clear()
+        self._ready.extend(staying)
 
     def lost(self, process_queue: ProcessQueue) -> None:
         """The queue isn't ours any more: forget its messages, also those the application has."""
@@ -371,19 +452,27 @@ class Handed:
         self.result: asyncio.Future[DirectResult] = asyncio.get_running_loop().create_future()
         """CR_SUCCESS, CR_LATER or CR_THROW_EXCEPTION (CMResult.java)."""
 
-    def acknowledged(self, message: ConsumedMessage) -> None:
+    def acknowledged(self, message: AnyMessage) -> None:
         self._end(message, "CR_SUCCESS")
 
-    async def refused(self, message: ConsumedMessage, delay_level: int, delay: float | None = None) -> None:
+    async def refused(self, message: AnyMessage, delay_level: int, delay: float | None = None) -> None:
         if message.error is None:
             self._end(message, "CR_LATER")
         else:
             self._end(message, "CR_THROW_EXCEPTION", f"{type(message.error).__name__}: {message.error}")
 
-    def returned(self, message: ConsumedMessage) -> None:
+    def returned(self, message: AnyMessage) -> None:
         self._end(message, "CR_LATER")
 
-    def _end(self, message: ConsumedMessage, result: str, remark: str | None = None) -> None:
+    def committed(self, message: AnyMessage) -> None:
+        message.end(State.DONE)
+        self._end(message, "CR_COMMIT")
+
+    def rolled_back(self, message: AnyMessage, delay: float | None) -> None:
+        message.end(State.REFUSED)
+        self._end(message, "CR_ROLLBACK")
+
+    def _end(self, message: AnyMessage, result: str, remark: str | None = None) -> None:
         self._inbox.ended(message.process_queue)
         if not self.result.done():  # who asked may have given up
             self.result.set_result(DirectResult(order=self._order, consume_result=result, remark=remark, spent_time_mills=0))
@@ -392,28 +481,37 @@ class Handed:
 class _Elsewhere:
     """The outcome of a copy in another process."""
 
-    def acknowledged(self, message: ConsumedMessage) -> None:
-        raise ClientError(_ELSEWHERE)
+    def acknowledged(self, message: AnyMessage) -> None:
+        raise ClientError(ELSEWHERE)
 
-    async def refused(self, message: ConsumedMessage, delay_level: int, delay: float | None = None) -> None:
-        raise ClientError(_ELSEWHERE)
+    async def refused(self, message: AnyMessage, delay_level: int, delay: float | None = None) -> None:
+        raise ClientError(ELSEWHERE)
 
-    def returned(self, message: ConsumedMessage) -> None:
-        raise ClientError(_ELSEWHERE)
+    def returned(self, message: AnyMessage) -> None:
+        raise ClientError(ELSEWHERE)
+
+    def committed(self, message: AnyMessage) -> None:
+        raise ClientError(ELSEWHERE)
+
+    def rolled_back(self, message: AnyMessage, delay: float | None) -> None:
+        raise ClientError(ELSEWHERE)
 
 
-_ELSEWHERE = "this is a copy of the message; a handler in another process returns to acknowledge, and raises to refuse"
+ELSEWHERE = (
+    "this is a copy of the message; a handler in another process returns to acknowledge, and raises to refuse; "
+    "with auto_commit=False it returns a Decision"
+)
 
 
-def _copy(stored: StoredMessage, queue: MessageQueue) -> ConsumedMessage:
-    copy = ConsumedMessage(stored, ProcessQueue(queue, stored.queue_offset), _Elsewhere())
+def _copy(stored: StoredMessage, queue: MessageQueue, decoder: Decoder[Any] | None) -> AnyMessage:
+    copy: AnyMessage = ConsumedMessage(stored, ProcessQueue(queue, stored.queue_offset, decoder), _Elsewhere())
     copy.state = State.DELIVERED
     return copy
 
 
-def consumed(stored: StoredMessage, process_queue: ProcessQueue, outcome: Outcome) -> ConsumedMessage:
-    """A pulled message for the application: one from the retry topic gets its own topic back."""
-    if topics.is_retry(stored.topic):
-        stored.topic = stored.properties.get(names.RETRY_TOPIC, stored.topic)
-    stored.broker_name = process_queue.queue.broker_name
-    return ConsumedMessage(stored, process_queue, outcome)
+def consumed(found: Iterable[StoredMessage], process_queue: ProcessQueue, outcome: Outcome) -> list[AnyMessage]:
+    """Messages of a queue for the application: those of the retry topic get their own topics back."""
+    if topics.is_retry(process_queue.queue.topic):
+        for stored in found:
+            stored.topic = stored.properties.get(names.RETRY_TOPIC, stored.topic)
+    return [ConsumedMessage(stored, process_queue, outcome) for stored in found]

@@ -59,7 +59,7 @@ class Faults:
         self._update(target, isolation(FAILED_LATENCY), reachable=False)
 
     def _update(self, target: Target, seconds: float, *, reachable: bool) -> None:
-        name = target.queue.broker_name
+        name = target.broker_name
         known = self._known.get(name)
         if known is None:
             known = self._known[name] = _Fault()

@@ -11,62 +11,91 @@ import signal
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
 from concurrent.futures import BrokenExecutor, Executor, ThreadPoolExecutor
-from typing import Any, Literal, TypeVar, cast
+from functools import partial
+from typing import Any, Generic, Literal, TypeVar, cast
 
 from rockmq.base.errors import ClientError
-from rockmq.client.delivery import ConsumedMessage, Processing
+from rockmq.client.decoding import Body, Decoder
+from rockmq.client.delivery import AnyMessage, ConsumedMessage
+from rockmq.client.pop_message import AnyPop
 from rockmq.client.received import State
 from rockmq.client.retries import Retry
 
 log = logging.getLogger(__name__)
 
-Handler = Callable[[ConsumedMessage], Awaitable[object] | object]
-"""Works on a message: a coroutine function, or a function that may block. Its result doesn't matter."""
+Handler = Callable[[ConsumedMessage[Body]], Awaitable[object] | object]
+"""Works on a message: a coroutine function, or a function that may block. Its result matters only with
+`auto_commit=False`, where it may be a `Decision`."""
 
-BatchHandler = Callable[[list[ConsumedMessage]], Awaitable[object] | object]
+BatchHandler = Callable[[list[ConsumedMessage[Body]]], Awaitable[object] | object]
 """The same for some messages of one queue."""
 
-KeyOf = Callable[[ConsumedMessage], Hashable]
+KeyOf = Callable[[ConsumedMessage[Body]], Hashable]
 """What messages have in common that are worked on one after the other; None for those that needn't wait."""
 
 Workers = Literal["threads", "processes"]
 """Where functions that may block are called."""
 
-T = TypeVar("T", ConsumedMessage, list[ConsumedMessage])
+M = TypeVar("M", bound=AnyMessage | AnyPop)
+T = TypeVar("T")
+Argument = AnyMessage | AnyPop | list[AnyMessage] | list[AnyPop]
 Call = Callable[[T], Awaitable[object]]
+Decide = Callable[[Any, object], Awaitable[None]]
+"""Told a message, or a batch, and what its handler has returned."""
 
 
 @contextlib.asynccontextmanager
 async def callable_in_loop(
-    handler: Callable[[T], Awaitable[object] | object], workers: Workers, concurrency: int, name: str
+    handler: Callable[[T], Awaitable[object] | object],
+    workers: Workers,
+    concurrency: int,
+    name: str,
+    decoder: Decoder[Any] | None,
+    decide: Decide | None,
 ) -> AsyncIterator[Call[T]]:
-    """The handler as something to await. Raises ClientError for one that can't be called in another process."""
+    """The handler as something to await, and `decide` done with what it returns. Raises ClientError for one that can't be
+    called in another process, or whose messages can't go there, as they are decoded by what can't."""
     if inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(type(handler).__call__):
         if workers == "processes":
             raise ClientError(f"{handler!r} is a coroutine function: those run in the event loop, not in processes")
-        yield cast("Call[T]", handler)
+        coroutine = cast("Call[T]", handler)
+        yield coroutine if decide is None else partial(_decided, coroutine, decide)
         return
-    calls = _Calls(handler, workers, concurrency, name)
+    calls = _Calls(handler, workers, concurrency, name, decoder, decide)
     try:
         yield calls
     finally:
         await calls.close()
 
 
+async def _decided(call: Call[T], decide: Decide, argument: T) -> None:
+    await decide(argument, await call(argument))
+
+
 class _Calls:
     """A function called on threads or in processes, one for each caller at a time."""
 
-    def __init__(self, handler: Callable[[Any], object], workers: Workers, concurrency: int, name: str) -> None:
+    def __init__(
+        self,
+        handler: Callable[[Any], object],
+        workers: Workers,
+        concurrency: int,
+        name: str,
+        decoder: Decoder[Any] | None,
+        decide: Decide | None,
+    ) -> None:
         self._handler = handler
+        self._decide = decide
         self._workers = workers
         self._concurrency = concurrency
         self._name = name
         self._running = 0
         if workers == "processes":
-            try:
-                pickle.dumps(handler)
-            except Exception as error:  # whatever a pickler of somebody's raises  # noqa: BLE001
-                raise ClientError(f"{handler!r} can't be sent to another process: {error}") from None
+            for needed in (handler, decoder):
+                try:
+                    pickle.dumps(needed)
+                except Exception as error:  # whatever a pickler of somebody's raises  # noqa: BLE001
+                    raise ClientError(f"{needed!r} can't be sent to another process: {error}") from None
         elif workers != "threads":
             raise ClientError(f"workers={workers!r}: expected 'threads' or 'processes'")
         self._pool = self._make()
@@ -82,7 +111,7 @@ class _Calls:
         context = multiprocessing.get_context("spawn")
         return ProcessPoolExecutor(self._concurrency, mp_context=context, initializer=_ignore_interrupts)
 
-    async def __call__(self, argument: ConsumedMessage | list[ConsumedMessage]) -> None:
+    async def __call__(self, argument: Any) -> None:
         pool = self._pool
         try:
             job = pool.submit(_call, self._handler, argument)
@@ -102,14 +131,17 @@ class _Calls:
                 pool.shutdown(wait=False)
             raise RuntimeError("the process that worked on it died") from error
         if inspect.isawaitable(result):
-            await result
+            result = await result
+        if self._decide is not None:
+            await self._decide(argument, result)
 
-    @staticmethod
-    async def _finish(running: "asyncio.Future[object]", argument: ConsumedMessage | list[ConsumedMessage]) -> None:
+    async def _finish(self, running: "asyncio.Future[object]", argument: Argument) -> None:
         """Work that can't be stopped goes on: its messages mustn't be delivered to somebody else before it ends. Who can't
         wait cancels once more."""
         await asyncio.wait([running])
         if running.exception() is None:
+            if self._decide is not None:
+                await self._decide(argument, running.result())
             for message in argument if isinstance(argument, list) else [argument]:
                 if message.state is State.DELIVERED:
                     await message.ack()
@@ -138,22 +170,27 @@ def _ignore_interrupts() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-class Lines:
+class Lines(Generic[M]):
     """Gives workers messages so that those of one key are worked on one after the other.
 
     What waits behind a message of the same key is with the application, so the bound on that is the bound here.
     """
 
-    def __init__(self, call: Call[ConsumedMessage], retry: Retry | None, key_of: KeyOf) -> None:
-        self._call = call
+    def __init__(self, call: Call[M], retry: Retry | None, key_of: Callable[[M], Hashable]) -> None:
+        self._call: Call[M] = call
         self._retry = retry
-        self._key_of = key_of
-        self._lines: dict[Hashable, deque[ConsumedMessage]] = {}
+        self._key_of: Callable[[M], Hashable] = key_of
+        self._lines: dict[Hashable, deque[M]] = {}
 
-    async def work(self, message: ConsumedMessage) -> None:
+    async def work(self, take: Callable[[], Awaitable[M | None]]) -> None:
+        """Work on one message after the other, until there are no more."""
+        while (message := await take()) is not None:
+            await self._take(message)
+
+    async def _take(self, message: M) -> None:
         """Work on the message and on those of its key that come meanwhile; or leave it to the worker that has its key."""
         key: Hashable = None
-        line: deque[ConsumedMessage] | None = None
+        line: deque[M] | None = None
         try:
             key = self._key_of(message)
             line = self._lines.get(key)
@@ -176,15 +213,9 @@ class Lines:
             for waiting in reversed(line):
                 waiting.put_back()
 
-    async def _work_on(self, message: ConsumedMessage) -> None:
-        if message.process_queue.leaving_since is not None:
+    async def _work_on(self, message: M) -> None:
+        if message.withdrawn:
             message.put_back()  # another member gets it
             return
         async with message.process(retry=self._retry, suppress=True):
             await self._call(message)
-
-
-async def work_on_batch(batch: list[ConsumedMessage], call: Call[list[ConsumedMessage]], retry: Retry | None) -> None:
-    """Work on messages of one queue; see `Consumer.run_batches`."""
-    async with Processing(batch, retry, suppress=True):
-        await call(batch)

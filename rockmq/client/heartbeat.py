@@ -37,6 +37,28 @@ class Beat:
         self.short = json.encode(data)
 
 
+class Versions:
+    """Sees to it that what a group wants now is newer, for brokers, than what it wanted before: they keep the subscription
+    with the highest version, which is a time, and clocks are set back."""
+
+    def __init__(self) -> None:
+        self._told: dict[tuple[str, str], SubscriptionData] = {}
+
+    def of(self, consumer: ConsumerData) -> ConsumerData:
+        """The same, with the versions it is to have."""
+        for wanted in consumer.subscription_data_set:
+            key = (consumer.group_name, wanted.topic)
+            before = self._told.get(key)
+            if before is not None and before.sub_version >= wanted.sub_version and _differ(before, wanted):
+                wanted.sub_version = before.sub_version + 1
+            self._told[key] = wanted
+        return consumer
+
+    def forget(self, group: str) -> None:
+        """The group isn't ours any more."""
+        self._told = {key: told for key, told in self._told.items() if key[0] != group}
+
+
 class Understood:
     """The fingerprint that each broker understood last, by address; a lost connection takes it along."""
 
@@ -60,6 +82,10 @@ class Understood:
 def _without_versions(consumer: ConsumerData) -> list[SubscriptionData]:
     """Members of a group are equal though they began at different times."""
     return [replace(each, sub_version=0) for each in consumer.subscription_data_set]
+
+
+def _differ(one: SubscriptionData, other: SubscriptionData) -> bool:
+    return replace(one, sub_version=0) != replace(other, sub_version=0)
 
 
 def _fingerprint(data: bytes) -> int:

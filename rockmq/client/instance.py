@@ -14,7 +14,7 @@ import ssl
 import time
 import weakref
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, Protocol
 
 from rockmq.base import address
@@ -23,7 +23,7 @@ from rockmq.base.errors import ClientClosed, ClientError, RemotingError, Request
 from rockmq.base.tasks import Tasks
 from rockmq.client.acl import Key, stamp
 from rockmq.client.channel import Channel
-from rockmq.client.heartbeat import Beat, Understood
+from rockmq.client.heartbeat import Beat, Understood, Versions
 from rockmq.client.hooks import Hooks
 from rockmq.client.in_flight import InFlight
 from rockmq.client.namespaces import Prefix
@@ -43,9 +43,10 @@ from rockmq.protocol.headers.client import HeartBeat, NotifyConsumerIdsChanged, 
 from rockmq.protocol.headers.transaction import CheckTransactionState
 from rockmq.protocol.ids import UniqueIds
 from rockmq.protocol.message import StoredMessage, decode_stored
-from rockmq.remoting.client import CONNECT_TIMEOUT, RemotingClient
+from rockmq.remoting.client import RemotingClient
 from rockmq.remoting.connection import Connection
 from rockmq.remoting.dispatch import Handler, Refusal
+from rockmq.remoting.socks import SocksProxy
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +54,7 @@ HEARTBEAT_SECONDS = 30.0
 RECONNECT_SECONDS = 3.0
 API_TIMEOUT = 3.0
 _LEGAL_NAME = re.compile(r"[A-Za-z0-9_#-][A-Za-z0-9_.#-]*")
-"""Of an instance: it is part of the client id, and of a path."""
+"""Of an instance or a unit: it is part of the client id, and of a path."""
 
 _instances: "weakref.WeakSet[Instance]" = weakref.WeakSet()
 """All of this process, to find two of one client id, and those that a fork has copied."""
@@ -106,6 +107,7 @@ class Instance:
         client_ip: str | None = None,
         unit_name: str | None = None,
         tls: ssl.SSLContext | None = None,
+        proxies: Mapping[str, SocksProxy] | None = None,
         auth: Key | None = None,
         fields: dict[str, str] | None = None,
         prefix: Prefix | None = None,
@@ -113,8 +115,9 @@ class Instance:
         self.clock = clock
         self.in_flight = in_flight
         self.serializer = serializer
-        if instance_name is not None and not _LEGAL_NAME.fullmatch(instance_name):
-            raise ClientError(f"instance_name={instance_name!r}: expected letters, digits and any of _ . # -")
+        for name, said in (("instance_name", instance_name), ("unit_name", unit_name or None)):
+            if said is not None and not _LEGAL_NAME.fullmatch(said):
+                raise ClientError(f"{name}={said!r}: expected letters, digits and any of _ . # -")
         self.ip = client_ip or address.local_ip()
         self.client_id = f"{self.ip}@{instance_name or f'{os.getpid()}#{time.monotonic_ns()}'}"
         self.stable_id = f"{self.ip}@{instance_name or 'DEFAULT'}"
@@ -122,7 +125,7 @@ class Instance:
         if unit_name:
             self.client_id += f"@{unit_name}"
             self.stable_id += f"@{unit_name}"
-        self.unique_ids = UniqueIds(address.to_bytes(self.ip, 0)[:-4])
+        self.unique_ids = UniqueIds(address.to_bytes(self.ip, 0)[:-4], clock)
         self.tasks = Tasks()
         self.requests = Requests(clock)
         self.prefix = prefix
@@ -139,9 +142,9 @@ class Instance:
         if prefix is not None:
             handlers = {code: prefix.handler(handler) for code, handler in handlers.items()}
             outgoing = prefix.outgoing_then(outgoing)
-        self.remoting = RemotingClient(handlers, clock, tls=tls, outgoing=outgoing)
+        self.remoting = RemotingClient(handlers, clock, tls=tls, proxies=proxies, outgoing=outgoing)
         self.remoting.on_connect.append(self._connected)
-        self.names = NameServers(name_servers, self.remoting)
+        self.names = NameServers(name_servers, self.remoting, unit_name)
         self.routes = Routes(self.names, self.tasks, self.request, self._route_changed)
         self._producers: Counter[str] = Counter()
         self._consumers: dict[str, Member] = {}
@@ -150,8 +153,8 @@ class Instance:
         self.transaction_checks: dict[str, Callable[[CheckTransactionState, StoredMessage, Connection], None]] = {}
         """By producer group, who answers a broker that asks what came of a transaction."""
         self._channels: dict[str, Channel] = {}
-        self._connecting: dict[str, asyncio.Task[Channel]] = {}
         self._understood = Understood()
+        self._versions = Versions()
         self._lost: set[str] = set()
         self._silent: set[str] = set()
         self._heartbeat_soon: asyncio.Event
@@ -162,18 +165,24 @@ class Instance:
 
     def start(self) -> None:
         """Raises ClientError when another client of this process has the same id."""
-        if any(other.running and other.client_id == self.client_id for other in _instances):
+        if any(other.alive and other.client_id == self.client_id for other in _instances):
             raise ClientError(
                 f"this process has a client {self.client_id} already, and brokers couldn't tell the two apart: use that one,"
                 " which makes any number of producers and consumers, or give an instance_name of its own"
             )
         _instances.add(self)
         self.running = True
+        self._loop = asyncio.get_running_loop()
         self._heartbeat_soon = asyncio.Event()
         self.names.start(self.tasks)
         self.routes.start()
         self.tasks.start(self._keep_beating(), "heartbeats")
         self.tasks.every(RECONNECT_SECONDS, self._reconnect, "reconnecting")
+
+    @property
+    def alive(self) -> bool:
+        """Whether it runs: the loop of one that nobody has closed may have ended."""
+        return self.running and not self._loop.is_closed()
 
     async def close(self) -> None:
         """Give up everything; producers and consumers must be closed before."""
@@ -181,13 +190,13 @@ class Instance:
             return
         self.closed = True
         self.running = False
-        self.routes.close()
-        await self.tasks.close()
-        for connecting in list(self._connecting.values()):
-            connecting.cancel()
-        for channel in self._channels.values():
-            channel.flush()
-        await self.remoting.close()
+        try:
+            await self.tasks.close()
+        finally:
+            self.routes.close()
+            for channel in self._channels.values():
+                channel.flush()
+            await self.remoting.close()
 
     def check_open(self) -> None:
         """Raises ClientClosed."""
@@ -201,13 +210,25 @@ class Instance:
     # Requests
 
     def request(self, code: int, header: Header | None = None, body: bytes = b"") -> Command:
-        if self.forked:
+        """Raises ClientClosed, also before the start."""
+        if not self.running:
             self.check_open()
+            raise ClientClosed("this client was not started: use `async with`")
         return codec.request(code, header, body, serializer=self.serializer)
 
     async def ask(self, to: str, code: int, header: Header, body: bytes = b"", timeout: float = API_TIMEOUT) -> Command:
         """The answer of the server at `to`. Raises ResponseError for its refusal, RemotingError."""
         answer = await self.remoting.ask(to, self.request(code, header, body), timeout)
+        return answer if self.prefix is None else self.prefix.answer(code, answer)
+
+    async def ask_name_server(self, code: int, header: Header, timeout: float = API_TIMEOUT) -> Command:
+        """The answer of one name server. Raises ResponseError for its refusal, ConnectError when none answers."""
+        try:
+            answer = await self.names.ask(self.request(code, header), timeout)
+        except ResponseError as error:
+            if error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+                raise ResponseError(error.code, f"{error.remark.strip()}; is it a name server?", error.address) from None
+            raise
         return answer if self.prefix is None else self.prefix.answer(code, answer)
 
     def stored(self, data: bytes, broker_name: str, *, keep_faulty: bool = False) -> list[StoredMessage]:
@@ -221,23 +242,6 @@ class Instance:
         """The open connection to an address, if there is one."""
         channel = self._channels.get(to)
         return channel if channel is not None and channel.open else None
-
-    def connect(self, to: str) -> "asyncio.Task[Channel]":
-        """Connect to an address; one attempt serves all who ask meanwhile."""
-        attempt = self._connecting.get(to)
-        if attempt is None:
-            attempt = asyncio.create_task(self._connect(to), name=f"connect to {to}")
-            self._connecting[to] = attempt
-            attempt.add_done_callback(lambda _: self._connecting.pop(to, None))
-            attempt.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
-        return attempt
-
-    async def _connect(self, to: str) -> Channel:
-        connection = await self.remoting.connect(to, CONNECT_TIMEOUT)
-        channel = self._channels.get(to)
-        if channel is None or channel.connection is not connection:
-            channel = self._channels[to] = Channel(connection)
-        return channel
 
     def _connected(self, to: str, connection: Connection) -> None:
         self._channels[to] = channel = Channel(connection)
@@ -324,6 +328,7 @@ class Instance:
             del self._producers[producer]
         if consumer is not None:
             self._consumers.pop(consumer, None)
+            self._versions.forget(consumer)
         header = UnregisterClient(client_id=self.client_id, producer_group=producer, consumer_group=consumer)
         connected = [each for each in self.routes.addresses(slaves=True) if self.channel(each) is not None]
         await asyncio.gather(*(self._unregister(each, header) for each in connected))
@@ -348,8 +353,11 @@ class Instance:
             except TimeoutError:
                 regular = True
             self._heartbeat_soon.clear()
-            self._leave_strangers()
-            await self.heartbeat(regular=regular)
+            try:
+                self._leave_strangers()
+                await self.heartbeat(regular=regular)
+            except Exception:  # without heartbeats brokers forget this client, so none may be the last
+                log.exception("a heartbeat failed; the next one comes in %g s", HEARTBEAT_SECONDS)
 
     async def heartbeat(self, *, regular: bool = False) -> None:
         """Tell all brokers of the routes in use who we are, and wait for their answers. A `regular` one, without an event
@@ -360,7 +368,8 @@ class Instance:
             await asyncio.gather(*(self._beat(to, beat, regular) for to in brokers))
 
     def _new_beat(self) -> Beat:
-        return Beat(self.client_id, self._producers, [consumer.heartbeat_data() for consumer in self._consumers.values()])
+        consumers = [self._versions.of(consumer.heartbeat_data()) for consumer in self._consumers.values()]
+        return Beat(self.client_id, self._producers, consumers)
 
     async def _beat(self, to: str, beat: Beat, regular: bool) -> None:
         body = self._understood.body(to, beat) if regular else beat.full
@@ -432,7 +441,10 @@ class Instance:
         return consumer
 
     def _check_transaction(self, header: CheckTransactionState, request: Command, connection: Connection) -> None:
-        for message in self.stored(request.body, header.bname or ""):
+        for message in self.stored(request.body, header.bname or "", keep_faulty=True):
+            if message.fault is not None:
+                log.error("broker %s asks for a transaction that nobody can judge: %s", connection.peer, message.fault)
+                continue
             group = message.properties.get(properties.PGROUP, "")
             check = self.transaction_checks.get(group)
             if check is None:

@@ -87,11 +87,21 @@ class LocalOffsets:
         kept = self._table.get(queue)
         return kept if kept is not None else await first_start(self._instance, queue, self._from_where)
 
+    async def committed(self, queue: MessageQueue) -> int | None:
+        return self._table.get(queue)
+
     async def tell(self, offsets: Mapping[MessageQueue, int]) -> None:
         await self.commit(offsets)
 
     async def commit(self, offsets: Mapping[MessageQueue, int]) -> None:
-        """Save them if they differ from what is saved; what fails is logged."""
+        """As `store`; what fails is logged."""
+        try:
+            await self.store(offsets)
+        except ClientError as error:
+            log.warning("%s: messages may come again", error)
+
+    async def store(self, offsets: Mapping[MessageQueue, int]) -> None:
+        """Save them if they differ from what is saved. Raises ClientError."""
         async with self._saved:
             if self._lock is None or all(self._table.get(queue) == offset for queue, offset in offsets.items()):
                 return
@@ -103,7 +113,7 @@ class LocalOffsets:
             try:
                 await asyncio.shield(saving)
             except OSError as error:
-                log.warning("the offsets in %s aren't saved: messages may come again (%s)", self.path, error)
+                raise ClientError(f"the offsets in {self.path} aren't saved: {error}") from error
             except asyncio.CancelledError:
                 await asyncio.wait([saving])  # two must not write at a time
                 raise

@@ -7,13 +7,15 @@ what comes back. Within the client names are the user's.
 """
 
 import os
+import re
 from collections.abc import Awaitable, Callable
 from functools import cache
 from typing import Any, get_args
 
 import msgspec
 
-from rockmq.protocol import properties, topics
+from rockmq.base.errors import ClientError, ProtocolError
+from rockmq.protocol import json, properties, topics
 from rockmq.protocol.codec import Command
 from rockmq.protocol.codes import RequestCode
 from rockmq.protocol.header import EXCHANGES, Header
@@ -22,6 +24,7 @@ from rockmq.remoting.connection import Connection
 from rockmq.remoting.dispatch import Answer, Handler
 
 SEPARATOR = "%"
+_LEGAL_NAMESPACE = re.compile("[A-Za-z0-9_-]+")
 ZONE = (("ROCKETMQ_ZONE", "__ZONE_NAME"), ("ROCKETMQ_ZONE_MODE", "__ZONE_MODE"))
 """Variables of the environment, and the fields they travel in."""
 _IN_BODIES: dict[int, set[str]] = {
@@ -32,9 +35,47 @@ _IN_BODIES: dict[int, set[str]] = {
     RequestCode.QUERY_ASSIGNMENT: {"consumerGroup", "topic"},
     RequestCode.BATCH_ACK_MESSAGE: {"c", "t"},
     RequestCode.SET_MESSAGE_REQUEST_MODE: {"consumerGroup", "topic"},
+    RequestCode.GET_ALL_MESSAGE_REQUEST_MODE: {"consumerGroup", "topic"},
+    RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: {"topicName"},
+    RequestCode.GET_TOPIC_CONFIG: {"topicName", "topic"},
+    RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC: {"topic"},
+    RequestCode.GET_ROUTEINFO_BY_TOPIC: {"topic"},
+    RequestCode.GET_ALL_TOPIC_CONFIG: {"topicConfigTable", "topicName"},
+    RequestCode.GET_TOPIC_STATS_INFO: {"topic"},
+    RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: {"topicList"},
+    RequestCode.GET_TOPICS_BY_CLUSTER: {"topicList"},
+    RequestCode.GET_UNIT_TOPIC_LIST: {"topicList"},
+    RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST: {"topicList"},
+    RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST: {"topicList"},
     RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: {"groupName"},
+    RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: {"groupName"},
+    RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: {"groupName"},
+    RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: {"subscriptionGroupTable", "groupName"},
+    RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN: {"group", "topic"},
+    RequestCode.GET_CONSUMER_CONNECTION_LIST: {"subscriptionTable", "topic"},
+    RequestCode.GET_ALL_PRODUCER_INFO: {"data"},
+    RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: {"groupList"},
+    RequestCode.QUERY_TOPICS_BY_CONSUMER: {"topicList"},
+    RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER: {"group", "topic"},
+    RequestCode.GET_CONSUME_STATS: {"topic"},
+    RequestCode.GET_BROKER_CONSUME_STATS: {"consumeStatsList", "topic"},
+    RequestCode.QUERY_CONSUME_TIME_SPAN: {"topic"},
+    RequestCode.GET_ALL_CONSUMER_OFFSET: {"offsetTable"},
+    RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: {"topic"},
+    RequestCode.RESET_CONSUMER_CLIENT_OFFSET: {"topic"},
+    RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: {"topic"},
+    RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT: {"topic"},
+    RequestCode.GET_CONSUMER_RUNNING_INFO: {"statusTable", "topic"},
+    RequestCode.GET_TIMER_METRICS: {"timingCount"},
+    RequestCode.GET_COLD_DATA_FLOW_CTR_INFO: {"runtimeTable", "configTable"},
+    RequestCode.GET_BROKER_LITE_INFO: {"topicMeta", "groupMeta"},
+    RequestCode.GET_PARENT_TOPIC_INFO: {"topic", "groups"},
+    RequestCode.GET_LITE_TOPIC_INFO: {"parentTopic", "group"},
+    RequestCode.GET_LITE_CLIENT_INFO: {"parentTopic", "group"},
+    RequestCode.GET_LITE_GROUP_INFO: {"parentTopic", "group"},
 }
-"""Requests whose names are in JSON bodies, of their answers too, and the keys they stand under."""
+"""Requests whose names are in JSON bodies, theirs or those of their answers, and the members that hold names: as their text,
+as texts of their list, or as the keys of their map. Keys that are queues hold members of their own."""
 
 
 def request_fields(namespace: str | None) -> dict[str, str]:
@@ -47,6 +88,9 @@ class Prefix:
     """The older kind of namespace: what goes before names, and away again."""
 
     def __init__(self, namespace: str) -> None:
+        """Raises ClientError for what can't stand before a name."""
+        if not _LEGAL_NAMESPACE.fullmatch(namespace):
+            raise ClientError(f"namespace_v1={namespace!r}: expected letters, digits and any of _ -")
         self._prefix = namespace + SEPARATOR
 
     def put(self, name: str) -> str:
@@ -95,19 +139,25 @@ class Prefix:
     # What comes back
 
     def answer(self, code: int, answer: Command) -> Command:
-        """An answer to a request of this code, its body's names without the namespace."""
+        """An answer to a request of this code, its body's names without the namespace. Raises ProtocolError."""
         if (keys := _IN_BODIES.get(code)) and answer.body:
             answer.body = _renamed(answer.body, keys, self.take)
         return answer
 
     def handler(self, handler: Handler) -> Handler:
-        """A handler of servers' requests that gets their names without the namespace."""
+        """A handler of servers' requests that gets their names without the namespace, and may answer so."""
 
         def handle(header: Header, request: Command, connection: Connection) -> Answer | Awaitable[Answer]:
             for attribute, _ in _names(type(header)):
                 if name := getattr(header, attribute):
                     setattr(header, attribute, self.take(name))
-            return handler(header, request, connection)
+            keys = _IN_BODIES.get(request.code)
+            if keys and request.body:
+                request.body = _renamed(request.body, keys, self.take)
+            answer = handler(header, request, connection)
+            if keys and isinstance(answer, Command) and answer.body:
+                answer.body = _renamed(answer.body, keys, self.put)
+            return answer
 
         return handle
 
@@ -152,13 +202,26 @@ def _kind(declared: Any) -> str | None:
 
 
 def _renamed(body: bytes, keys: set[str], rename: Callable[[str], str]) -> bytes:
-    def walk(value: Any) -> Any:
-        if isinstance(value, list):
-            return [walk(each) for each in value]
-        if isinstance(value, dict):
-            return {
-                key: rename(each) if key in keys and isinstance(each, str) else walk(each) for key, each in value.items()
-            }
-        return value
+    """The JSON text with the names under these keys renamed; keys that are objects stay so, as Java has them. Raises
+    ProtocolError."""
 
-    return msgspec.json.encode(walk(msgspec.json.decode(body)))
+    def walk(value: Any, *, named: bool = False) -> bytes:
+        if isinstance(value, list):
+            return b"[" + b",".join(walk(each, named=named) for each in value) + b"]"
+        if isinstance(value, dict):
+            members = (
+                key_of(key, named) + b":" + walk(each, named=not named and key in keys) for key, each in value.items()
+            )
+            return b"{" + b",".join(members) + b"}"
+        return json.encode(rename(value) if named and isinstance(value, str) else value)
+
+    def key_of(key: str, named: bool) -> bytes:
+        if key.startswith("{"):
+            return walk(json.decode(key.encode(), Any, "key of a map"))
+        # `topic@group` in tables of offsets: no name has that character.
+        return json.encode("@".join(map(rename, key.split("@"))) if named else key)
+
+    try:
+        return walk(json.decode(body, Any, "body"))
+    except RecursionError as error:
+        raise ProtocolError(f"body: {error}") from None

@@ -10,6 +10,7 @@ import urllib.request
 from collections.abc import Sequence
 from http.client import HTTPException
 from urllib.error import HTTPError
+from urllib.parse import quote
 
 from rockmq.base import address
 from rockmq.base.errors import ConfigError, ConnectError, RemotingError, RequestTimeout
@@ -72,12 +73,12 @@ class NameServers:
     """Asks the current name server, and the others only when that one is lost.
 
     `addresses` are as `parse` gives them. Where that is a URL, the list behind it is read at the first question and every
-    two minutes; while it can't be read the list stays as it is.
+    two minutes; while it can't be read the list stays as it is. Clients of a unit have a list of their own.
     """
 
-    def __init__(self, addresses: Sequence[str], remoting: RemotingClient) -> None:
+    def __init__(self, addresses: Sequence[str], remoting: RemotingClient, unit_name: str | None = None) -> None:
         assert addresses
-        self._url = addresses[0] if is_url(addresses[0]) else None
+        self._url = _of_unit(addresses[0], unit_name) if is_url(addresses[0]) else None
         self.addresses = [] if self._url else list(addresses)
         self._remoting = remoting
         self._reading = asyncio.Lock()
@@ -86,7 +87,7 @@ class NameServers:
 
     def start(self, tasks: Tasks) -> None:
         if self._url is not None:
-            tasks.every(LOOKUP_SECONDS, self.read, "list of name servers")
+            tasks.every(LOOKUP_SECONDS, self._read_again, "list of name servers")
 
     @property
     def current(self) -> str:
@@ -131,6 +132,12 @@ class NameServers:
         except (OSError, ValueError, ConfigError) as error:
             raise ConnectError(f"no name server is known: {self._url} gives no list of them: {error}") from None
 
+    async def _read_again(self) -> None:
+        try:
+            await self.read()
+        except (OSError, ValueError, ConfigError) as error:
+            log.warning("the list of name servers stays as it is, %s can't be read: %s", self._url, error)
+
     async def read(self) -> None:
         """Read the list and go over to it if it differs. Raises OSError, ValueError, ConfigError."""
         assert self._url is not None
@@ -147,6 +154,14 @@ class NameServers:
             self._index = found.index(before)
         elif before is not None:
             self._remoting.retire(before)
+
+
+def _of_unit(url: str, unit_name: str | None) -> str:
+    """Where the list of a unit's name servers is (DefaultTopAddressing.fetchNSAddr)."""
+    if not unit_name:
+        return url
+    page, _, parameters = url.partition("?")
+    return f"{page}-{quote(unit_name)}?nofix=1" + (f"&{parameters}" if parameters else "")
 
 
 def _first_line(url: str) -> str:

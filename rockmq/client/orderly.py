@@ -7,10 +7,10 @@ That also holds over a queue that is lost and comes back while its old message i
 
 import asyncio
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from rockmq.base.clock import Clock
-from rockmq.client.delivery import ConsumedMessage, Inbox, Watch
+from rockmq.client.delivery import AnyMessage, Inbox, Watch
 from rockmq.client.process_queue import ProcessQueue
 from rockmq.protocol.bodies.common import MessageQueue
 
@@ -20,7 +20,7 @@ class OrderlyInbox(Inbox):
 
     def __init__(self, max_in_flight: int, clock: Clock | None = None, watch: Watch | None = None) -> None:
         super().__init__(max_in_flight, clock, watch)
-        self._lines: dict[MessageQueue, dict[ProcessQueue, deque[ConsumedMessage]]] = {}
+        self._lines: dict[MessageQueue, dict[ProcessQueue, deque[AnyMessage]]] = {}
         """A queue has several lines when an administrator hands one of its messages out, or a new life of it has begun."""
         self._next: deque[ProcessQueue] = deque()
         """Queues whose first message may be taken now."""
@@ -30,12 +30,12 @@ class OrderlyInbox(Inbox):
         """How many of a queue's messages the application has, also when it isn't ours any more."""
         self._pauses: dict[ProcessQueue, asyncio.TimerHandle] = {}
 
-    def put(self, messages: Iterable[ConsumedMessage]) -> None:
+    def put(self, messages: Iterable[AnyMessage]) -> None:
         for message in messages:
             self._line(message.process_queue).append(message)
             self.offer(message.process_queue)
 
-    def put_first(self, message: ConsumedMessage) -> None:
+    def put_first(self, message: AnyMessage) -> None:
         process_queue = message.process_queue
         if process_queue.dropped or process_queue.leaving_since is not None or self.closed:
             return
@@ -62,14 +62,16 @@ class OrderlyInbox(Inbox):
             self._next.append(process_queue)
             self._wake()
 
-    def take_nowait(self) -> ConsumedMessage | None:
+    def take_nowait(self) -> AnyMessage | None:
         while self._next and self.in_flight < self.max_in_flight and not self.closed:
             process_queue = self._next.popleft()
             self._offered.discard(process_queue)
             # Much may have come between since it was offered; it is offered again when that is over.
             line = self._line_if_free(process_queue)
             if line:
-                return self._hand_out(line.popleft())
+                message = line.popleft()
+                self._hand_out([message])
+                return message
         return None
 
     def ended(self, process_queue: ProcessQueue, count: int = 1) -> None:
@@ -105,19 +107,23 @@ class OrderlyInbox(Inbox):
         self._next.clear()
         self._offered.clear()
 
-    def _following(self, first: ConsumedMessage, count: int) -> list[ConsumedMessage]:
+    def _following(self, first: AnyMessage, count: int) -> list[AnyMessage]:
         line = self._lines.get(first.queue, {}).get(first.process_queue, deque())
         room = min(count, len(line), self.max_in_flight - self.in_flight)
-        return [self._hand_out(line.popleft()) for _ in range(room)]
+        found = [line.popleft() for _ in range(room)]
+        if found:
+            self._hand_out(found)
+        return found
 
-    def _hand_out(self, message: ConsumedMessage) -> ConsumedMessage:
-        self._held[message.queue] = self._held.get(message.queue, 0) + 1
-        return super()._hand_out(message)
+    def _hand_out(self, messages: Sequence[AnyMessage]) -> None:
+        queue = messages[0].queue
+        self._held[queue] = self._held.get(queue, 0) + len(messages)
+        super()._hand_out(messages)
 
-    def _line(self, process_queue: ProcessQueue) -> deque[ConsumedMessage]:
+    def _line(self, process_queue: ProcessQueue) -> deque[AnyMessage]:
         return self._lines.setdefault(process_queue.queue, {}).setdefault(process_queue, deque())
 
-    def _line_if_free(self, process_queue: ProcessQueue) -> deque[ConsumedMessage] | None:
+    def _line_if_free(self, process_queue: ProcessQueue) -> deque[AnyMessage] | None:
         """What waits in the queue, unless it has to wait on."""
         if process_queue in self._pauses or self._held.get(process_queue.queue):
             return None

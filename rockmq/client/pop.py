@@ -75,6 +75,14 @@ def received(messages: list[StoredMessage], topic: str, broker_name: str, told: 
     return found
 
 
+def topic_of(instance: Instance, group: str, topic: str, handle: ReceiptHandle) -> str:
+    """The topic that a message with this handle lies in, by the names that brokers know: the name of a retry topic has the
+    group's and the topic's in it, each with its namespace."""
+    if instance.prefix is not None:
+        topic, group = instance.prefix.put(topic), instance.prefix.put(group)
+    return handles.real_topic(topic, group, handle.retry_flag)
+
+
 def _place(message: StoredMessage, topic: str) -> Place:
     if topics.is_light(topic) and not topics.is_retry(message.topic):
         return "0", 0  # the message lies in a queue of another topic

@@ -13,9 +13,10 @@ from collections.abc import Callable, Sequence
 from rockmq.base.errors import RemotingError, ResponseError, RockMQError
 from rockmq.base.tasks import Tasks
 from rockmq.client.instance import Instance
-from rockmq.client.pop_message import PopMessage
+from rockmq.client.pop import topic_of
+from rockmq.client.pop_message import AnyPop
 from rockmq.client.pull import Backoff
-from rockmq.protocol import json, pop
+from rockmq.protocol import json
 from rockmq.protocol.bodies.common import MessageQueue
 from rockmq.protocol.bodies.pop import BatchAckBody, BatchAckPart
 from rockmq.protocol.codes import RequestCode, ResponseCode
@@ -32,12 +33,12 @@ SPAN_MAX = 4096
 class Acks:
     """The acknowledgements of one group. `ended` is told each message and whether the broker has heard of it."""
 
-    def __init__(self, instance: Instance, group: str, tasks: Tasks, ended: Callable[[PopMessage, bool], None]) -> None:
+    def __init__(self, instance: Instance, group: str, tasks: Tasks, ended: Callable[[AnyPop, bool], None]) -> None:
         self._instance = instance
         self._group = group
         self._tasks = tasks
         self._ended = ended
-        self._waiting: dict[str, deque[PopMessage]] = {}
+        self._waiting: dict[str, deque[AnyPop]] = {}
         """By broker; an entry is there as long as its task runs."""
         self._changing = 0
         self._one_by_one: set[str] = set()
@@ -47,7 +48,7 @@ class Acks:
     def idle(self) -> bool:
         return not self._waiting and not self._changing
 
-    def add(self, message: PopMessage) -> None:
+    def add(self, message: AnyPop) -> None:
         if message.changing is not None and not message.changing.done():
             self._changing += 1
             message.changing.add_done_callback(lambda _: self._changed(message))
@@ -60,7 +61,7 @@ class Acks:
         self._waiting[broker_name] = deque([message])
         self._tasks.start(self._send(broker_name), f"acknowledgements of {self._group} to {broker_name}")
 
-    def _changed(self, message: PopMessage) -> None:
+    def _changed(self, message: AnyPop) -> None:
         self._changing -= 1
         self.add(message)
 
@@ -68,62 +69,61 @@ class Acks:
         waiting = self._waiting[broker_name]
         try:
             while waiting:
-                gathered = [waiting.popleft() for _ in range(min(len(waiting), GATHERED_MAX))]
-                told = await self._tell(broker_name, gathered)
-                for message in gathered:
-                    self._ended(message, told)
+                requests = self._requests(broker_name, [waiting.popleft() for _ in range(min(len(waiting), GATHERED_MAX))])
+                while requests:
+                    messages = requests.popleft()
+                    told = await self._tell(broker_name, messages)
+                    if not told and len(messages) > 1:
+                        requests.extend([each] for each in messages)  # one that is refused mustn't keep the others back
+                        continue
+                    for message in messages:
+                        self._ended(message, told)
         finally:
             del self._waiting[broker_name]
 
-    async def _tell(self, broker_name: str, gathered: Sequence[PopMessage]) -> bool:
+    def _requests(self, broker_name: str, gathered: Sequence[AnyPop]) -> deque[list[AnyPop]]:
+        """What goes into one request each."""
+        near = [] if broker_name in self._one_by_one else [each for each in gathered if _has_bit(each)]
+        if len(near) < 2:
+            return deque([each] for each in gathered)
+        return deque([near, *([each] for each in gathered if not _has_bit(each))])
+
+    async def _tell(self, broker_name: str, messages: Sequence[AnyPop]) -> bool:
         """Whether the broker has heard of them."""
         pauses = Backoff(0.1, 1.0)
         while True:
             try:
-                await self._ask(broker_name, gathered)
+                await self._ask(broker_name, messages)
                 return True
             except RemotingError as error:
-                if max(message.expires_at for message in gathered) < self._instance.clock.monotonic():
-                    log.warning("%d acknowledgements didn't reach %s in time, the messages come again: %s",
-                                len(gathered), broker_name, error)  # fmt: skip
+                if max(message.expires_at for message in messages) < self._instance.clock.monotonic():
+                    log.warning("acknowledgements didn't reach %s in time, messages come again: %s", broker_name, error)
                     return False
-                self._instance.routes.refresh_soon(gathered[0].topic)
+                self._instance.routes.refresh_soon(messages[0].topic)
                 await asyncio.sleep(pauses.pause())
             except RockMQError as error:
-                log.warning("%s doesn't take %d acknowledgements, the messages come again: %s",
-                            broker_name, len(gathered), error)  # fmt: skip
+                if len(messages) == 1:
+                    log.warning("%s doesn't take an acknowledgement, %r comes again: %s", broker_name, messages[0], error)
+                elif isinstance(error, ResponseError) and error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+                    self._one_by_one.add(broker_name)
                 return False
             except Exception:  # else nobody would be told, and the consumer would stop popping
-                log.exception("acknowledging %d messages at %s failed, they come again", len(gathered), broker_name)
+                log.exception("acknowledging %d messages at %s failed", len(messages), broker_name)
                 return False
 
-    async def _ask(self, broker_name: str, gathered: Sequence[PopMessage]) -> None:
-        to = self._instance.routes.master(MessageQueue(gathered[0].topic, broker_name, 0))
+    async def _ask(self, broker_name: str, messages: Sequence[AnyPop]) -> None:
+        first = messages[0]
+        to = self._instance.routes.master(MessageQueue(first.topic, broker_name, 0))
         if to is None:
             raise RemotingError(f"broker {broker_name} has no master")
-        near = [] if broker_name in self._one_by_one else [each for each in gathered if _has_bit(each)]
-        together = len(near) > 1 and await self._ask_many(to, broker_name, near)
-        for message in gathered:
-            if not (together and _has_bit(message)):
-                await self._ask_one(to, message)
-
-    async def _ask_many(self, to: str, broker_name: str, messages: Sequence[PopMessage]) -> bool:
-        """Whether the broker knows such requests."""
-        body = BatchAckBody(broker_name=broker_name, acks=parts(self._group, messages))
-        try:
+        if len(messages) > 1:
+            body = BatchAckBody(broker_name=broker_name, acks=parts(self._group, messages))
             await self._instance.ask(to, RequestCode.BATCH_ACK_MESSAGE, BatchAck(), json.encode(body))
-        except ResponseError as error:
-            if error.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
-                raise
-            self._one_by_one.add(broker_name)
-            return False
-        return True
-
-    async def _ask_one(self, to: str, message: PopMessage) -> None:
-        handle = message.handle
+            return
+        handle = first.handle
         header = Ack(
             consumer_group=self._group,
-            topic=pop.real_topic(message.topic, self._group, handle.retry_flag),
+            topic=topic_of(self._instance, self._group, first.topic, handle),
             queue_id=handle.queue_id,
             extra_info=handle.text,
             offset=handle.offset,
@@ -132,11 +132,11 @@ class Acks:
         await self._instance.ask(to, RequestCode.ACK_MESSAGE, header)
 
 
-def _has_bit(message: PopMessage) -> bool:
+def _has_bit(message: AnyPop) -> bool:
     return 0 <= message.handle.offset - message.handle.start_offset < SPAN_MAX
 
 
-def parts(group: str, messages: Sequence[PopMessage]) -> list[BatchAckPart]:
+def parts(group: str, messages: Sequence[AnyPop]) -> list[BatchAckPart]:
     """One part for each queue of each pop, with a bit for each message."""
     bits: dict[tuple[str, str, int, int, int, int, int], int] = {}
     for message in messages:

@@ -13,28 +13,31 @@ message when it is four hours old, and it is gone.)
 
 import asyncio
 import contextlib
+import itertools
 import logging
-from collections.abc import Awaitable, Callable, Collection, Sequence
-from types import TracebackType
+from collections.abc import Awaitable, Callable, Collection, Hashable, Sequence
 
-from rockmq.base.errors import ClientClosed, ClientError, RemotingError, RockMQError, RouteNotFound
-from rockmq.base.tasks import Tasks
+from rockmq.base.errors import ClientError, NotSupported, RemotingError, RockMQError, RouteNotFound
 from rockmq.client import running_info
 from rockmq.client.assignment import assignments
-from rockmq.client.check_client import check_filters
+from rockmq.client.decoding import Body, Decode
 from rockmq.client.delivery import YIELD_EVERY
+from rockmq.client.handlers import Workers
 from rockmq.client.instance import Instance
-from rockmq.client.pop import FROM_BEGINNING, FROM_END, PopLoop, Popped
+from rockmq.client.member import until
+from rockmq.client.offsets import FromWhere
+from rockmq.client.pop import FROM_BEGINNING, FROM_END, PopLoop, Popped, topic_of
 from rockmq.client.pop_acks import Acks
-from rockmq.client.pop_message import HandedPop, PopMessage
+from rockmq.client.pop_message import AnyPop, HandedPop, PopMessage, PopProcessing
 from rockmq.client.pull import Backoff
 from rockmq.client.received import State
+from rockmq.client.retries import Retry
+from rockmq.client.routes import TopicRoute
 from rockmq.client.running_info import PopProcessQueueInfo
 from rockmq.client.stats import QueueStats
-from rockmq.client.subscription import Topics, Wanted, subscription, subscriptions
-from rockmq.protocol import pop
-from rockmq.protocol import topics as topic_names
-from rockmq.protocol.bodies.client import ConsumerData, DirectResult
+from rockmq.client.subscription import Topics
+from rockmq.client.taking import Taking
+from rockmq.protocol.bodies.client import DirectResult
 from rockmq.protocol.bodies.common import MessageQueue, SubscriptionData
 from rockmq.protocol.codes import RequestCode
 from rockmq.protocol.header import decode
@@ -47,16 +50,22 @@ log = logging.getLogger(__name__)
 
 PERIOD_SECONDS = 20.0
 UNSETTLED_SECONDS = 1.0
-START_TIMEOUT = 5.0
 SEND_BACK_TIMEOUT = 5.0
 INVISIBLE_SECONDS_MAX = 12 * 3600
 BACKOFF_SECONDS = (10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
 """By the number of tries before (popDelayLevel)."""
 
-PopHandler = Callable[[PopMessage], Awaitable[object]]
+PopHandler = Callable[[PopMessage[Body]], Awaitable[object] | object]
+"""Works on a message: a coroutine function, or a function that may block. Its result doesn't matter."""
+
+PopBatchHandler = Callable[[list[PopMessage[Body]]], Awaitable[object] | object]
+"""The same for some messages of one topic."""
+
+PopKeyOf = Callable[[PopMessage[Body]], Hashable]
+"""What messages have in common that are worked on one after the other; None for those that needn't wait."""
 
 
-class PopConsumer:
+class PopConsumer(Taking[PopMessage[Body]]):
     """A member of a group that pops; made by `Client.pop_consumer`, used with `async with`.
 
     Take messages by `async for`, by `fetch`, or let `run` call a handler; any number of tasks may do so. Leaving the
@@ -64,15 +73,18 @@ class PopConsumer:
     what nobody has taken.
     """
 
+    _consume_type = "CONSUME_POP"
+
     def __init__(
         self,
         instance: Instance,
         group: str,
         topics: Topics,
+        decode: Decode[Body] | None,
         *,
         invisible: float,
         max_in_flight: int,
-        from_where: str,
+        from_where: FromWhere,
         order: bool,
         assigned: bool,
         max_reconsume_times: int,
@@ -84,22 +96,16 @@ class PopConsumer:
             raise ClientError(f"max_in_flight is {max_in_flight}, and must be 1 at least")
         if from_where not in ("first", "last"):
             raise ClientError(f'from_where is {from_where!r}; popping begins at the "first" message or behind the "last"')
-        self.group = group
-        self._instance = instance
+        super().__init__(instance, group, topics, decode=decode, from_where=from_where, drain_timeout=drain_timeout)
         self._invisible = invisible
         self._max_in_flight = max_in_flight
-        self._from_where = from_where
         self._order = order
         self._assigned = assigned
         self._max_reconsume_times = max_reconsume_times
-        self._drain_timeout = drain_timeout
-        self._subscriptions = subscriptions(topics, group, instance.clock.now_ms())
-        del self._subscriptions[topic_names.retry_topic(group)]  # brokers look into the retry topics by themselves
-        self._tasks = Tasks()
         # The client's tasks, not ours: what is acknowledged after we are closed counts, too.
         self._acks = Acks(instance, group, instance.tasks, self._acknowledged)
         self._loops: dict[MessageQueue, PopLoop] = {}
-        self._ready: asyncio.Queue[PopMessage | None] = asyncio.Queue()
+        self._ready: asyncio.Queue[PopMessage[Body] | None] = asyncio.Queue()
         """Bounded by the loops, which pop no more than is acknowledged; None is the end."""
         self._wanted = asyncio.Event()
         self._settled = asyncio.Event()
@@ -108,34 +114,17 @@ class PopConsumer:
         """Topics of which it was said that they can't be popped."""
         self._processing = 0
         self._taken = 0
-        self._started_ms = 0
-        self.closed = False
 
-    async def start(self) -> None:
-        """Join the group; returns when popping has begun, or after 5 s without; `async with` does it.
+    async def _look_up_one(self, wanted: SubscriptionData) -> None:
+        await super()._look_up_one(wanted)
+        for route in self._instance.routes.known(wanted.topic):
+            _check_pops(route)
 
-        Raises ResponseError when a broker can't filter by an expression that is subscribed to, and ClientError when queues
-        shall be assigned and the group is to pull.
-        """
-        self._instance.check_open()
-        if self.closed or self._started_ms:
-            raise ClientClosed("a consumer can be started once")
-        self._started_ms = self._instance.clock.now_ms()
-        self._instance.add_consumer(self)
-        try:
-            await check_filters(self._instance, self.group, self._subscriptions.values())
-            await asyncio.gather(*map(self._instance.routes.get, self._subscriptions), return_exceptions=True)
-            await self._instance.heartbeat()
-            if self._assigned:
-                await self._check_mode()
-            self._tasks.start(self._keep_popping(), f"pops of {self.group}")
-            async with asyncio.timeout(START_TIMEOUT):
-                await self._settled.wait()
-        except TimeoutError:
-            log.warning("group %s has nothing to pop from yet, going on trying", self.group)
-        except BaseException:
-            await self.close(0)
-            raise
+    async def _begin(self) -> asyncio.Event:
+        if self._assigned:
+            await self._check_mode()
+        self._tasks.start(self._keep_popping(), f"pops of {self.group}")
+        return self._settled
 
     async def _check_mode(self) -> None:
         for topic in self._subscriptions:
@@ -150,36 +139,22 @@ class PopConsumer:
                     f"(admin.groups.set_request_mode), or leave `assigned` out and pop from all queues"
                 )
 
-    async def close(self, drain_timeout: float | None = None) -> None:
-        """Stop popping, wait for what is being worked on, give back the rest, leave the group."""
-        if self.closed:
-            return
-        self.closed = True
-        timeout = self._drain_timeout if drain_timeout is None else drain_timeout
+    async def _end(self) -> None:
+        """Give back, too, what nobody has taken."""
+        for loop in self._loops.values():
+            loop.stop()
+        waiting = self._take_back()
+        self._ready.put_nowait(None)
         try:
-            for loop in self._loops.values():
-                loop.stop()
-            waiting = self._take_back()
-            self._ready.put_nowait(None)
             await self._give_back(waiting)
-            if not await _until(lambda: not self._processing, timeout):
+            if not await until(lambda: not self._processing, self._drain_timeout):
                 log.warning("group %s: messages are still being worked on after %g s; they will come again",
-                            self.group, timeout)  # fmt: skip
-            if not await _until(lambda: self._acks.idle, timeout):
+                            self.group, self._drain_timeout)  # fmt: skip
+            if not await until(lambda: self._acks.idle, self._drain_timeout):
                 log.warning("group %s: acknowledgements didn't arrive within %g s; the messages will come again",
-                            self.group, timeout)  # fmt: skip
+                            self.group, self._drain_timeout)  # fmt: skip
+        finally:  # nothing goes on when who closes is cancelled
             await self._tasks.close()
-        finally:
-            await self._instance.remove(consumer=self.group)
-
-    async def __aenter__(self) -> "PopConsumer":
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
 
     @property
     def queues(self) -> list[MessageQueue]:
@@ -191,23 +166,9 @@ class PopConsumer:
         """Messages that were popped and aren't ended."""
         return sum(loop.unacknowledged for loop in self._loops.values())
 
-    async def subscribe(self, topic: str, wanted: Wanted = "*") -> None:
-        """Pop this topic from now on, too, or by another expression. Raises ResponseError when a broker can't filter so."""
-        if not self._started_ms or self.closed:
-            raise ClientClosed("this consumer is closed, or was not started: use `async with`")
-        data = subscription(topic, wanted, self._instance.clock.now_ms())
-        await check_filters(self._instance, self.group, [data])
-        self._subscriptions[topic] = data
-        await self._instance.heartbeat()
+    async def _resubscribed(self, topic: str) -> None:
         self._stop_popping(topic)
         self._wanted.set()
-
-    async def unsubscribe(self, topic: str) -> None:
-        """Pop this topic no more. Messages of it that were popped are delivered. Raises ClientError when it isn't popped."""
-        if self._subscriptions.pop(topic, None) is None:
-            raise ClientError(f"group {self.group} isn't subscribed to {topic!r}")
-        self._stop_popping(topic)
-        await self._instance.heartbeat()
 
     def _stop_popping(self, topic: str, wanted: Collection[MessageQueue] = ()) -> None:
         for queue in [each for each in self._loops if each.topic == topic and each not in wanted]:
@@ -216,46 +177,41 @@ class PopConsumer:
 
     # Taking messages
 
-    def __aiter__(self) -> "PopConsumer":
-        return self
+    async def __anext__(self) -> PopMessage[Body]:
+        return await self._next()
 
-    async def __anext__(self) -> PopMessage:
-        message = await self._take()
-        if message is None:
-            raise StopAsyncIteration
-        return message
-
-    async def fetch(self, max_messages: int = 32, timeout: float | None = 1.0) -> list[PopMessage]:
+    async def fetch(self, max_messages: int = 32, timeout: float | None = 1.0) -> list[PopMessage[Body]]:
         """Up to so many messages: what is there, or else the first to come within the timeout (None: however long)."""
-        found = []
-        try:
-            async with asyncio.timeout(timeout):
-                first = await self._take()
-        except TimeoutError:
-            return []
-        if first is not None:
-            found.append(first)
-            while len(found) < max_messages and (message := self._take_nowait()) is not None:
-                found.append(message)
-        return found
+        return await self._fetch(max_messages, timeout)
 
-    async def run(self, handler: PopHandler, concurrency: int = 20) -> None:
-        """Call `handler` for each message, up to `concurrency` at a time, until the consumer is closed or this is cancelled.
+    async def run(
+        self,
+        handler: PopHandler[Body],
+        concurrency: int = 20,
+        *,
+        workers: Workers = "threads",
+        retry: Retry | None = None,
+        ordered_by: PopKeyOf[Body] | None = None,
+    ) -> None:
+        """Call `handler` for each message, as `Consumer.run`: it is acknowledged when its handler returns, and refused, with
+        a log line, when it raises. One that waits behind others of its key until its invisible time is over comes again."""
+        await self._run_each(handler, concurrency, workers, retry, ordered_by)
 
-        A message is acknowledged when its handler returns, and refused, with a log line, when it raises.
-        """
-        async with asyncio.TaskGroup() as workers:
-            for number in range(concurrency):
-                workers.create_task(self._work(handler), name=f"{self.group} handler {number}")
+    async def run_batches(
+        self,
+        handler: PopBatchHandler[Body],
+        max_messages: int = 32,
+        concurrency: int = 20,
+        *,
+        workers: Workers = "threads",
+        retry: Retry | None = None,
+    ) -> None:
+        """As `run`, but call `handler` for up to so many messages of one topic at a time, as many as are there; with `order`
+        they are of one queue. What fails of a batch is refused as by `Consumer.run_batches`."""
+        await self._run_batches(handler, max_messages, concurrency, workers, retry)
 
-    async def _work(self, handler: PopHandler) -> None:
-        while (message := await self._take()) is not None:
-            async with message.process(suppress=True):
-                await handler(message)
-
-    async def _take(self) -> PopMessage | None:
-        if not self._started_ms:
-            raise ClientClosed("this consumer was not started: use `async with`")
+    async def _take(self) -> PopMessage[Body] | None:
+        self._check_started()
         self._taken += 1
         if self._taken % YIELD_EVERY == 0:
             await asyncio.sleep(0)  # handlers that never wait mustn't starve the pops
@@ -267,16 +223,41 @@ class PopConsumer:
             if self._in_time(message):
                 return message
 
-    def _take_nowait(self) -> PopMessage | None:
+    def _take_nowait(self) -> PopMessage[Body] | None:
         while not self._ready.empty() and not self.closed:
             message = self._ready.get_nowait()
             if message is not None and self._in_time(message):
                 return message
         return None
 
-    def _in_time(self, message: PopMessage) -> bool:
+    async def _take_batch(self, count: int) -> list[PopMessage[Body]]:
+        batch = [first] if (first := await self._take()) is not None else []
+        while batch and len(batch) < count and (message := self._next_of(batch[-1])) is not None and self._in_time(message):
+            batch.append(message)
+        return batch
+
+    def _next_of(self, message: PopMessage[Body]) -> PopMessage[Body] | None:
+        """What may stand behind a message in a batch, no longer waiting."""
+        if self._order:
+            following, message.following = message.following, None
+            return following
+        if message.loop is None or self._ready.empty():
+            return None
+        found = self._ready.get_nowait()
+        if found is not None and found.loop is not None and found.topic == message.topic:
+            return found
+        self._ready.put_nowait(found)
+        return None
+
+    def _working(self, batch: list[PopMessage[Body]], retry: Retry | None) -> PopProcessing[Body]:
+        return PopProcessing(batch, retry, suppress=True)
+
+    def is_late(self, message: AnyPop) -> bool:
+        return message.expires_at <= self._instance.clock.monotonic()
+
+    def _in_time(self, message: AnyPop) -> bool:
         """Whether the message may be delivered; one whose invisible time is over is on its way to somebody else."""
-        if message.expires_at <= self._instance.clock.monotonic():
+        if self.is_late(message):
             log.info("%r waited here until its invisible time was over, and comes again", message)
             self._drop(message)
             return False
@@ -286,7 +267,7 @@ class PopConsumer:
             message.watched = self._instance.hooks.consuming(self.group, message.stored, message.queue)
         return True
 
-    def _take_back(self) -> list[PopMessage]:
+    def _take_back(self) -> list[AnyPop]:
         """All that waits for the application."""
         found = []
         while not self._ready.empty():
@@ -297,15 +278,17 @@ class PopConsumer:
 
     # What becomes of a message
 
-    def _count(self, message: PopMessage, *, done: int = 0, failed: int = 0) -> None:
+    def _count(self, message: AnyPop, *, done: int = 0, failed: int = 0) -> None:
+        if message.state is State.WAITING:
+            return  # the application hasn't had it
         seconds = self._instance.clock.monotonic() - message.taken
         self._instance.stats.consumed(self.group, message.topic).ended(seconds, done=done, failed=failed)
 
-    def acknowledged(self, message: PopMessage) -> None:
+    def acknowledged(self, message: AnyPop) -> None:
         self._count(message, done=1)
         self._acks.add(message)
 
-    def _acknowledged(self, message: PopMessage, told: bool) -> None:
+    def _acknowledged(self, message: AnyPop, told: bool) -> None:
         if message.loop is not None:
             message.loop.ended()
         following = message.following
@@ -317,7 +300,7 @@ class PopConsumer:
         else:
             self._drop(following)  # else it would be before the one that comes again
 
-    def _drop(self, message: PopMessage | None) -> None:
+    def _drop(self, message: AnyPop | None) -> None:
         """Forget a message, and those that would come after it."""
         while message is not None:
             if message.loop is not None:
@@ -325,20 +308,25 @@ class PopConsumer:
             following, message.following = message.following, None
             message = following
 
-    def returned(self, message: PopMessage) -> None:
-        if not self.closed:
-            self._ready.put_nowait(message)
-        else:
-            self._drop(message)
+    def returned(self, messages: Sequence[AnyPop]) -> None:
+        if self._order:
+            for message, following in itertools.pairwise(messages):
+                message.following = following
+            messages = messages[:1]
+        for message in messages:
+            if not self.closed:
+                self._ready.put_nowait(message)
+            else:
+                self._drop(message)
 
-    async def refused(self, message: PopMessage, delay: float | None) -> None:
+    async def refused(self, message: AnyPop, delay: float | None) -> None:
         if message.reconsume_times >= self._max_reconsume_times:
             await self.given_up(message)
             return
         self._count(message, failed=1)
         await self._postpone(message, _backoff(message) if delay is None else delay)
 
-    async def _postpone(self, message: PopMessage, delay: float) -> None:
+    async def _postpone(self, message: AnyPop, delay: float) -> None:
         """Have it come again then, and with it those that are to come after it; then they are no longer ours."""
         try:
             if message.changing is not None and not message.changing.done():
@@ -350,7 +338,7 @@ class PopConsumer:
         finally:
             self._drop(message)
 
-    async def given_up(self, message: PopMessage) -> None:
+    async def given_up(self, message: AnyPop) -> None:
         """Have the broker make it a dead letter, then acknowledge it (ConsumerProcessor.forwardMessageToDeadLetterQueue)."""
         self._count(message, failed=1)
         stored = message.stored
@@ -376,17 +364,17 @@ class PopConsumer:
             log.warning("%r was tried %d times, it is a dead letter now", message, stored.reconsume_times + 1)
             self._acks.add(message)
 
-    async def extended(self, message: PopMessage, seconds: float) -> None:
+    async def extended(self, message: AnyPop, seconds: float) -> None:
         for each in _chain(message):
             await self._change(each, seconds)
 
-    async def _change(self, message: PopMessage, seconds: float, *, suspend: bool = False) -> None:
+    async def _change(self, message: AnyPop, seconds: float, *, suspend: bool = False) -> None:
         """Have the message's invisible time end so many seconds from now; `suspend` is for one that wasn't tried.
 
         Raises ResponseError when it isn't ours any more, RemotingError.
         """
         old = message.handle
-        topic = pop.real_topic(message.topic, self.group, old.retry_flag)
+        topic = topic_of(self._instance, self.group, message.topic, old)
         header = ChangeInvisibleTime(
             consumer_group=self.group,
             topic=topic,
@@ -406,19 +394,19 @@ class PopConsumer:
             old.offset,
         )  # fmt: skip
 
-    def _master(self, message: PopMessage) -> str:
+    def _master(self, message: AnyPop) -> str:
         to = self._instance.routes.master(message.queue)
         if to is None:
             raise RemotingError(f"broker {message.handle.broker_name} has no master")
         return to
 
-    async def _give_back(self, messages: Sequence[PopMessage]) -> None:
+    async def _give_back(self, messages: Sequence[AnyPop]) -> None:
         """Have messages that nobody took come again at once, elsewhere."""
         for message in messages:
             message.following = None
         await asyncio.gather(*map(self._give_back_one, messages))
 
-    async def _give_back_one(self, message: PopMessage) -> None:
+    async def _give_back_one(self, message: AnyPop) -> None:
         try:
             await self._change(message, 0, suspend=True)
         except RockMQError as error:
@@ -458,7 +446,7 @@ class PopConsumer:
                     log.warning("what group %s pops of %s stays as it is: %s", self.group, topic, error)
                 continue
             self._told.discard(topic)
-            if self._subscriptions.get(topic) is not subscribed:
+            if self.closed or self._subscriptions.get(topic) is not subscribed:
                 continue  # it changed meanwhile, and the next round is due
             self._stop_popping(topic, wanted)
             for queue in sorted(wanted - self._loops.keys()):
@@ -472,6 +460,8 @@ class PopConsumer:
         return PERIOD_SECONDS
 
     async def _queues(self, topic: str) -> set[MessageQueue]:
+        route = await self._instance.routes.get(topic)
+        _check_pops(route)
         if self._assigned:
             found = await assignments(self._instance, self.group, topic)
             if found is None:
@@ -479,7 +469,6 @@ class PopConsumer:
             if all(each.mode == "POP" for each in found):
                 return {each.message_queue for each in found}
             raise ClientError(f"brokers say that the group is to pull {topic}, not to pop")
-        route = await self._instance.routes.get(topic)
         names = {queue.broker_name for queue in route.readable}
         return {MessageQueue(topic, name, -1) for name in names if route.master(name) is not None}
 
@@ -501,13 +490,13 @@ class PopConsumer:
 
     def _deliver(self, loop: PopLoop, found: list[Popped]) -> None:
         expires_at = self._instance.clock.monotonic() + self._invisible
-        messages = [PopMessage(stored, handle, loop, expires_at, self) for stored, handle in found]
+        messages = [PopMessage(stored, handle, loop, expires_at, self, self._decoder) for stored, handle in found]
         subscribed = self._subscriptions.get(loop.queue.topic)
         if self.closed or subscribed is None:
             self._instance.tasks.start(self._give_back(messages), f"messages that {self.group} gives back")
             return
         tags = set(subscribed.tags_set)
-        last: dict[int, PopMessage] = {}
+        last: dict[int, AnyPop] = {}
         for message in messages:
             if tags and message.tag not in tags:
                 self._acks.add(message)  # brokers compare hash codes; two tags can share one
@@ -522,14 +511,6 @@ class PopConsumer:
 
     # What the runtime asks and tells
 
-    def heartbeat_data(self) -> ConsumerData:
-        return ConsumerData(
-            group_name=self.group,
-            consume_type="CONSUME_POP",
-            consume_from_where=f"CONSUME_FROM_{self._from_where.upper()}_OFFSET",
-            subscription_data_set=list(self._subscriptions.values()),
-        )
-
     def members_changed(self) -> None:
         self._wanted.set()
 
@@ -542,11 +523,11 @@ class PopConsumer:
     def reset(self, topic: str, offsets: dict[MessageQueue, int]) -> None:
         """Nothing to do: where the group is, brokers know."""
 
-    async def consume_directly(self, message: StoredMessage) -> DirectResult:
-        handed = HandedPop()
+    def _hand(self, message: StoredMessage) -> "asyncio.Future[DirectResult]":
+        handed = HandedPop(self._order)
         handle = ReceiptHandle(0, 0, 0, 0, "0", message.broker_name, message.queue_id, message.queue_offset)
-        self._ready.put_nowait(PopMessage(message, handle, None, float("inf"), handed))
-        return DirectResult(order=self._order, consume_result=await handed.result, spent_time_mills=0)
+        self._ready.put_nowait(PopMessage(message, handle, None, float("inf"), handed, self._decoder))
+        return handed.result
 
     def queue_stats(self) -> tuple[QueueStats, ...]:
         return ()  # brokers know
@@ -566,23 +547,19 @@ class PopConsumer:
         )
 
 
-def _backoff(message: PopMessage) -> float:
+def _check_pops(route: TopicRoute) -> None:
+    """Raises NotSupported for a topic that can't be popped."""
+    if route.is_static:
+        raise NotSupported(f"{route.topic!r} is a static topic: brokers give its messages by pulls only")
+
+
+def _backoff(message: AnyPop) -> float:
     return BACKOFF_SECONDS[min(message.reconsume_times, len(BACKOFF_SECONDS) - 1)]
 
 
-def _chain(message: PopMessage) -> list[PopMessage]:
+def _chain(message: AnyPop) -> list[AnyPop]:
     """The message and those that are delivered after it."""
     found = [message]
     while (following := found[-1].following) is not None:
         found.append(following)
     return found
-
-
-async def _until(condition: Callable[[], bool], timeout: float) -> bool:
-    """Wait for a condition that changes now and then; whether it came true."""
-    loop = asyncio.get_running_loop()
-    deadline = loop.time() + timeout
-    # Polled: this is rare and short, while an event would burden every message.
-    while not (met := condition()) and loop.time() < deadline:  # noqa: ASYNC110
-        await asyncio.sleep(0.01)
-    return met

@@ -7,9 +7,11 @@ smallest unfinished offset, and at the next one to pull when all is finished. It
 import asyncio
 import math
 from collections import deque
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
 
-from rockmq.client.consume_stats import Counts
+from rockmq.client.consume_stats import TopicStats
+from rockmq.client.decoding import Decoder
 from rockmq.client.stats import QueueStats, Work
 from rockmq.protocol.bodies.common import MessageQueue
 
@@ -52,12 +54,12 @@ DEFAULT_LIMITS = Limits()
 
 
 class ProcessQueue:
-    def __init__(self, queue: MessageQueue, offset: int) -> None:
+    def __init__(self, queue: MessageQueue, offset: int, decoder: Decoder[Any] | None = None) -> None:
         self.queue = queue
+        self.decoder = decoder
+        """What applications get for the bodies of its messages; None leaves them bytes."""
         self.limits = DEFAULT_LIMITS
-        self.counts = Counts()
-        self.work = Work()
-        """Its topic's, both."""
+        self.topic_stats = TopicStats(Work())
         self.next_offset = offset
         """Where the next pull begins."""
         self.max_offset: int | None = None
@@ -67,7 +69,7 @@ class ProcessQueue:
         self.bytes = 0
         self.delivered = 0
         """Messages that the application has and hasn't finished."""
-        self.blocks: dict[Processing, None] = {}
+        self.blocks: dict[Processing[Any], None] = {}
         """The handlers and `process` blocks that work on some of them, the oldest first."""
         self.leaving_since: float | None = None
         """When it was found to be no longer ours; nothing of it is handed out any more. Seconds of the event loop."""
@@ -79,21 +81,22 @@ class ProcessQueue:
         self._unfinished: deque[int] = deque()
         self._finished: set[int] = set()
 
-    def add(self, offset: int, size: int) -> None:
-        """A message was pulled; offsets rise."""
-        assert not self._unfinished or offset > self._unfinished[-1], (offset, self._unfinished[-1])
-        self._unfinished.append(offset)
+    def add(self, offsets: Sequence[int], size: int) -> None:
+        """Messages were pulled, of so many bytes together; offsets rise."""
+        assert not self._unfinished or offsets[0] > self._unfinished[-1], (offsets, self._unfinished[-1])
+        self._unfinished += offsets
         self.bytes += size
 
-    def finish(self, offset: int, size: int) -> None:
-        """A message that was added is done with; once for each."""
+    def finish(self, offsets: Iterable[int], size: int) -> None:
+        """Messages that were added, of so many bytes together, are done with; once for each."""
         self.bytes -= size
         unfinished, finished = self._unfinished, self._finished
-        if offset != unfinished[0]:
-            finished.add(offset)
-            return
-        unfinished.popleft()
-        while unfinished and unfinished[0] in finished:
+        for offset in offsets:
+            if offset == unfinished[0]:
+                unfinished.popleft()
+            else:
+                finished.add(offset)
+        while finished and unfinished[0] in finished:
             finished.remove(unfinished.popleft())
 
     @property
@@ -143,18 +146,19 @@ class Cache:
         self._waiting[process_queue] = turn
         return turn
 
-    def add(self, process_queue: ProcessQueue, offset: int, size: int) -> None:
-        process_queue.add(offset, size)
-        self.messages += 1
+    def add(self, process_queue: ProcessQueue, offsets: Sequence[int], size: int) -> None:
+        """Messages were pulled, of so many bytes together."""
+        process_queue.add(offsets, size)
+        self.messages += len(offsets)
         self.bytes += size
 
-    def finish(self, process_queue: ProcessQueue, offset: int, size: int) -> None:
-        """A message is done with. What becomes of a dropped queue's messages counts no more."""
+    def finish(self, process_queue: ProcessQueue, offsets: Sequence[int], size: int) -> None:
+        """Messages are done with. What becomes of a dropped queue's messages counts no more."""
         if process_queue.dropped:
             return
-        was_full = self.full
-        process_queue.finish(offset, size)
-        self.messages -= 1
+        was_full = self._waiting and self.full
+        process_queue.finish(offsets, size)
+        self.messages -= len(offsets)
         self.bytes -= size
         if self._waiting:
             if was_full:

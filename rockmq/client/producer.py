@@ -3,9 +3,10 @@
 import asyncio
 import logging
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import datetime, timedelta
 from types import TracebackType
+
+from msgspec.structs import replace
 
 from rockmq.base.errors import (
     BatchIncomplete,
@@ -34,6 +35,8 @@ from rockmq.protocol.message import Message, StoredMessage
 
 log = logging.getLogger(__name__)
 
+BARE_OVERHEAD = PART_OVERHEAD + len(f"{names.UNIQ_KEY}{names.NAME_END}{names.PAIR_END}")
+"""Bytes a message costs in a batch besides its body and its unique id, its only property."""
 NOT_IN_BATCHES = frozenset({*DELAYS, names.PGROUP, names.MSG_TYPE, names.INNER_MULTI_DISPATCH})
 """Properties of messages that don't wait for others."""
 
@@ -70,7 +73,9 @@ class Producer:
         promises = Promises(self._instance, options.durability) if options.durability is not None else None
         self._sender = Sender(self._instance, self._faults, promises)
         if options.linger is not None:
-            self._accumulator = Accumulator(options, self._make_batch, self._instance.in_flight.give_back)
+            instance = self._instance
+            overhead = BARE_OVERHEAD + instance.unique_ids.length if instance.hooks is None else None
+            self._accumulator = Accumulator(options, self._make_batch, instance, bare_overhead=overhead)
         if self._faults is not None:
             self._faults.start()
         self._instance.add_producer(self.group)
@@ -98,9 +103,10 @@ class Producer:
             if self._accumulator is not None:
                 self._accumulator.flush()
             self._sender.close()
-        if self._faults is not None:
-            await self._faults.close()
-        await self._instance.remove(producer=self.group)
+            # Also when who closes has been cancelled: else brokers would go on to hear of the group.
+            if self._faults is not None:
+                await self._faults.close()
+            await self._instance.remove(producer=self.group)
 
     async def __aenter__(self) -> "Producer":
         await self.start()
@@ -139,6 +145,10 @@ class Producer:
         """
         if delay is not None or deliver_at is not None:
             message = timers.timed(message, delay, deliver_at)
+        elif self._accumulator is not None and key is None and queue is None and selector is None and timeout is None:
+            joined = self._accumulator.join(message)
+            if joined is not None:
+                return await joined
         return await self._finish(self._prepared(message, key, queue, selector, timeout))
 
     def send_nowait(
@@ -155,6 +165,10 @@ class Producer:
         """As `send`, but returns the future of the receipt. Raises TooManyInFlight when there is no room."""
         if delay is not None or deliver_at is not None:
             message = timers.timed(message, delay, deliver_at)
+        elif self._accumulator is not None and key is None and queue is None and selector is None and timeout is None:
+            joined = self._accumulator.join(message)
+            if joined is not None:
+                return joined
         sending = self._prepared(message, key, queue, selector, timeout)
         if not self._instance.in_flight.take_nowait(sending.size):
             self._make_room()
@@ -186,14 +200,30 @@ class Producer:
         parts = [self._composer.part_of(kind, message, key) for message in messages]
         receipts: list[SendReceipt] = []
         for run in batching.split(parts, self._options.message_size_max):
-            sending = self._composer.batch(sender, kind, run, choose, self._deadline(timeout), self._options.retries)
+            deadline = self._deadline(sender, timeout)
+            sending, msg_ids = self._composer.batch(sender, kind, run, choose, deadline, self._options.retries)
             try:
-                receipts += batching.spread(await self._finish(sending), run)
+                receipts += batching.spread(await self._finish(sending), msg_ids)
             except RockMQError as error:
                 if not receipts:
                     raise
                 raise BatchIncomplete(len(receipts), len(messages), error) from error
         return receipts
+
+    async def send_encoded(
+        self, body: bytes, queue: MessageQueue, *, count: int = 1, timeout: float | None = None
+    ) -> SendReceipt:
+        """Send messages that are encoded as a batch already (MessageDecoder.encodeMessages) to a queue, in one attempt.
+
+        The receipt is that of the whole batch: its first offset, and no `msg_id`. Whoever encoded it has checked it, too.
+        `count` is how many messages `Client.stats` takes it for.
+        """
+        kind = self._composer.topic(queue.topic).kind
+        choose = queues.fixed(queue)
+        sender = self._sender_now()
+        return await self._finish(
+            self._composer.encoded(sender, kind, body, "", count, choose, self._deadline(sender, timeout), ONCE)
+        )
 
     async def send_oneway(
         self,
@@ -206,13 +236,17 @@ class Producer:
         """Send without asking whether it arrived: one attempt, no receipt."""
         instance = self._instance
         choose = self._choice(message, key, queue, selector)
-        sending = self._composer.sending(self._sender_now(), message, choose, key, self._deadline(None), ONCE)
+        sender = self._sender_now()
+        topic = self._composer.topic(message.topic)
+        sending = self._composer.sending(sender, topic, message, choose, key, self._deadline(sender, None), ONCE)
         try:
             async with asyncio.timeout(self._options.timeout):
                 route = await instance.routes.get_for_sending(message.topic)
-                if not route.targets:
-                    raise ConnectError(f"no broker of topic {message.topic!r} takes messages")
-                sending.target = target = sending.choose(route.targets, None)
+                try:
+                    sending.target = target = queues.target_of(route, sending.choose)
+                except ConnectError:
+                    instance.routes.refresh_soon(message.topic)
+                    raise
                 if instance.hooks is not None:
                     instance.hooks.sending(sending)
                 await instance.remoting.send_oneway(target.address, sending.request(target))
@@ -232,7 +266,7 @@ class Producer:
     ) -> Message:
         """Send a message that asks for a reply, and wait for the reply; `timeout` is for both.
 
-        Raises RequestTimeout when none comes in time, and what `send` raises.
+        Raises RequestTimeout when none comes in time, ProtocolError when it can't be decompressed, and what `send` raises.
         """
         seconds = self._options.timeout if timeout is None else timeout
         instance = self._instance
@@ -252,9 +286,13 @@ class Producer:
                     await self.send(asked, key=key, queue=queue, selector=selector, timeout=seconds)
                     return await reply
             except TimeoutError:
+                if reply.done() and not reply.cancelled():
+                    return reply.result()  # the loop stood still, and found reply and timeout in the same moment
                 raise RequestTimeout(f"no reply to a request in {message.topic!r} within {seconds:.2g} s") from None
 
-    async def reply(self, to: ConsumedMessage | StoredMessage, body: bytes, *, timeout: float | None = None) -> SendReceipt:
+    async def reply(
+        self, to: ConsumedMessage[object] | StoredMessage, body: bytes, *, timeout: float | None = None
+    ) -> SendReceipt:
         """Answer a message that was sent as a request (MessageUtil.createReplyMessage). Raises InvalidMessage when it
         wasn't, and ResponseError when who asked isn't there any more."""
         asked = to.properties
@@ -329,8 +367,8 @@ class Producer:
             raise ClientClosed("this producer was not started: use `async with`")
         return self._sender
 
-    def _deadline(self, timeout: float | None) -> float:
-        return self._sender_now().loop.time() + (self._options.timeout if timeout is None else timeout)
+    def _deadline(self, sender: Sender, timeout: float | None) -> float:
+        return sender.loop.time() + (self._options.timeout if timeout is None else timeout)
 
     def _prepared(
         self, message: Message, key: str | None, queue: MessageQueue | None, selector: Selector | None, timeout: float | None
@@ -344,7 +382,8 @@ class Producer:
             held = self._held(self._accumulator, topic, message, choose, key)
             if held is not None:
                 return held
-        return self._composer.sending(sender, message, choose, key, self._deadline(timeout), self._options.retries)
+        deadline = self._deadline(sender, timeout)
+        return self._composer.sending(sender, topic, message, choose, key, deadline, self._options.retries)
 
     def _held(
         self, accumulator: Accumulator, topic: Topic, message: Message, choose: Choice, key: str | None
@@ -356,10 +395,18 @@ class Producer:
             or message.delay_level
             or type(body) is not bytes
             or not 0 < len(body) < accumulator.body_max
+            or type(message.flag) is not int
+            or not -(2**31) <= message.flag < 2**31
             or (carried and not NOT_IN_BATCHES.isdisjoint(carried))
         ):
             return None
         kind = topic.kind
+        deadline = accumulator.loop.time() + self._options.timeout
+        if accumulator.knows_bare and choose is topic.turns and not (carried or message.tag or message.keys or message.flag):
+            size = accumulator.bare_overhead + len(body)
+            if size > accumulator.batch_bytes:
+                return None
+            return Held("", 0, body, b"", accumulator, kind, deadline, size, accumulator.loop.create_future(), True)
         if carried or message.tag:
             kind = Kind(message.topic, None, carried.get(names.WAIT), message.tag or carried.get(names.TAGS))
         if choose is not topic.turns:
@@ -375,13 +422,11 @@ class Producer:
         size = PART_OVERHEAD + len(body) + len(properties)
         if size > accumulator.batch_bytes:
             return None
-        loop = accumulator.loop
-        deadline = loop.time() + self._options.timeout
-        return Held(msg_id, message.flag, body, properties, accumulator, kind, choose, deadline, size, loop.create_future())
+        result = accumulator.loop.create_future()
+        return Held(msg_id, message.flag, body, properties, accumulator, kind, deadline, size, result)
 
-    def _make_batch(self, kind: Kind, parts: Sequence[Part], choose: Choice, deadline: float) -> Sending:
+    def _make_batch(self, kind: Kind, messages: Sequence[Part | bytes], deadline: float) -> tuple[Sending, list[str]]:
         """What the accumulator sends."""
         assert self._sender is not None
-        if kind.queue is not None:
-            choose = queues.fixed(kind.queue)
-        return self._composer.batch(self._sender, kind, parts, choose, deadline, self._options.retries)
+        choose = queues.fixed(kind.queue) if kind.queue is not None else self._composer.topic(kind.topic).turns
+        return self._composer.batch(self._sender, kind, messages, choose, deadline, self._options.retries)

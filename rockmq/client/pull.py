@@ -2,8 +2,8 @@
 DefaultMQPushConsumerImpl.pullMessage; clients' spec, 3.4)."""
 
 import asyncio
-import itertools
 import logging
+import operator
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,6 +13,8 @@ from rockmq.base.errors import HeaderError, ProtocolError, RemotingError, Respon
 from rockmq.client.instance import Instance
 from rockmq.client.namespaces import Prefix
 from rockmq.client.process_queue import ProcessQueue
+from rockmq.client.static_queues import is_static
+from rockmq.protocol import topics
 from rockmq.protocol.bodies.common import MessageQueue, SubscriptionData
 from rockmq.protocol.codes import RequestCode, ResponseCode
 from rockmq.protocol.flags import PullFlag
@@ -60,12 +62,39 @@ class PullResult:
     suggested_broker_id: int
     prefix: Prefix | None = None
     """The namespace that stands before the names in `data`."""
+    light_queue: str | None = None
+    """The light queue that was read, if it is one."""
+    static_queue: tuple[int, int] | None = None
+    """Of a queue of a static topic its number, and how far its offsets are ahead of those in `data`."""
 
     @property
     def messages(self) -> list[StoredMessage]:
         """The records decoded. Raises ProtocolError."""
-        stored = decode_stored(self.data, self.broker_name)
+        stored = self.placed(decode_stored(self.data, self.broker_name))
         return stored if self.prefix is None else self.prefix.stored(stored)
+
+    def placed(self, messages: list[StoredMessage]) -> list[StoredMessage]:
+        """What was decoded of `data`, with the place that it has in the queue that was read: the records tell that in the
+        queue where the broker wrote them. Raises ProtocolError."""
+        if self.light_queue is not None:
+            place(messages, self.light_queue)
+        elif self.static_queue is not None:
+            queue_id, ahead = self.static_queue
+            for message in messages:
+                message.queue_id, message.queue_offset = queue_id, message.queue_offset + ahead
+        return messages
+
+
+def place(messages: list[StoredMessage], light_queue: str) -> None:
+    """Give messages that were read from a light queue the id and the offset that they have there, as the records tell those
+    of their own queue. Raises ProtocolError for one that doesn't say that it is there."""
+    for message in messages:
+        if message.topic == light_queue:
+            continue  # sent straight to it
+        offset = message.light_queues.get(light_queue.removeprefix(topics.LIGHT_PREFIX))
+        if offset is None:
+            raise ProtocolError(f"message {message.msg_id} of {message.topic} doesn't say where it is in {light_queue}")
+        message.queue_id, message.queue_offset = 0, offset
 
 
 async def pull(instance: Instance, to: str, broker_name: str, header: Pull, timeout: float) -> PullResult:
@@ -85,6 +114,8 @@ async def pull(instance: Instance, to: str, broker_name: str, header: Pull, time
         broker_name,
         found.suggest_which_broker_id,
         instance.prefix,
+        header.topic if topics.is_light(header.topic) else None,
+        (header.queue_id, found.offset_delta) if found.offset_delta is not None else None,
     )
 
 
@@ -114,7 +145,8 @@ class PullLoop:
     told an offset to begin anew from when the broker no longer has ours.
 
     A pull asks for `batch` messages, comes `interval` seconds after one that found some, and tells the group's offset unless
-    that isn't the broker's (`commits`). A `lite` one says itself what it wants (DefaultLitePullConsumerImpl.PullTaskImpl).
+    that isn't the broker's (`commits`), or the queue is a static topic's. A `lite` one says itself what it wants
+    (DefaultLitePullConsumerImpl.PullTaskImpl).
     """
 
     def __init__(
@@ -139,7 +171,9 @@ class PullLoop:
         self._deliver = deliver
         self._moved = moved
         self._interval = interval
-        self._commits = commits
+        # Apache's brokers store what a pull tells as an offset of the queue in which they keep the messages, and don't work
+        # that out of a static queue's offset (PullMessageProcessor.rewriteRequestForStaticTopic).
+        self._commits = commits and not is_static(process_queue.queue)
         self._lite = lite
         self._broker_id = 0
         self._tags = frozenset(subscription.tags_set)
@@ -189,7 +223,7 @@ class PullLoop:
         process_queue = self._process_queue
         to = self._instance.routes.address(process_queue.queue, self._broker_id)
         if to is None:
-            raise RemotingError("no route leads to it")
+            raise self._instance.routes.nowhere(process_queue.queue)
         header = self._header
         header.queue_offset = process_queue.next_offset
         header.sys_flag = PullFlag.SUSPEND
@@ -207,11 +241,16 @@ class PullLoop:
         self._broker_id = result.suggested_broker_id
         process_queue.pulled_at = loop.time()
         process_queue.max_offset = result.max_offset
+        advanced = result.next_offset > process_queue.next_offset
         if result.status is PullStatus.FOUND:
-            process_queue.counts.pulls += 1
-            process_queue.counts.pull_seconds += process_queue.pulled_at - asked_at
-            self._quick.reset()
+            pulls = process_queue.topic_stats.pulls
+            pulls.count += 1
+            pulls.seconds += process_queue.pulled_at - asked_at
             self._take(result)
+            if not advanced:  # none of Apache's brokers answers so; one that does mustn't make us spin
+                await asyncio.sleep(self._quick.pause())
+                return
+            self._quick.reset()
             if self._interval:
                 await asyncio.sleep(self._interval)
         elif result.status is PullStatus.OFFSET_MOVED:
@@ -221,7 +260,6 @@ class PullLoop:
             if not process_queue.dropped:
                 self._moved(process_queue, result.next_offset)
         else:
-            advanced = result.next_offset > process_queue.next_offset
             process_queue.next_offset = max(result.next_offset, process_queue.next_offset)
             if advanced or loop.time() - asked_at >= QUICK_SECONDS:
                 self._quick.reset()
@@ -230,17 +268,18 @@ class PullLoop:
 
     def _take(self, result: PullResult) -> None:
         process_queue = self._process_queue
-        # An answer may begin before what was asked for when the broker keeps several messages in one record.
-        stored = self._instance.stored(result.data, result.broker_name, keep_faulty=True)
-        found = [each for each in stored if each.queue_offset >= process_queue.next_offset]
-        for before, after in itertools.pairwise(found):
-            if after.queue_offset <= before.queue_offset:
-                raise ProtocolError(f"offset {after.queue_offset} stands behind offset {before.queue_offset}")
+        found = result.placed(self._instance.stored(result.data, result.broker_name, keep_faulty=True))
+        offsets = [each.queue_offset for each in found]
+        if any(map(operator.ge, offsets, offsets[1:])):
+            raise ProtocolError(f"the offsets of the messages don't rise: {offsets}")
+        if offsets and offsets[0] < process_queue.next_offset:
+            # An answer may begin before what was asked for when the broker keeps several messages in one record.
+            found = [each for each in found if each.queue_offset >= process_queue.next_offset]
         process_queue.next_offset = max(result.next_offset, process_queue.next_offset)
         if self._tags:
             # Brokers compare hash codes; two tags can share one.
             found = [each for each in found if each.tag in self._tags]
-        process_queue.counts.pulled += len(found)
+        process_queue.topic_stats.pulls.messages += len(found)
         if found:
             self._deliver(process_queue, found)
 

@@ -3,9 +3,9 @@
 import random
 from collections.abc import Callable, Sequence
 
-from rockmq.base.errors import ClientError
+from rockmq.base.errors import ClientError, ConnectError
 from rockmq.client.faults import Faults
-from rockmq.client.routes import Target
+from rockmq.client.routes import Target, TopicRoute
 from rockmq.protocol.bodies.common import MessageQueue
 from rockmq.protocol.message import Message
 from rockmq.protocol.properties import tag_code
@@ -17,8 +17,20 @@ Choice = Callable[[Sequence[Target], str | None], Target]
 """Picks a target; the second argument is a broker that has just failed, and better not asked again at once."""
 
 
+def target_of(route: TopicRoute, choose: Choice, avoid: str | None = None) -> Target:
+    """Where to send now. Raises ConnectError when no master is there for it, and what the choice raises."""
+    if not route.targets:
+        raise ConnectError(f"no broker of topic {route.topic!r} takes messages: none is writable and has a master")
+    target = choose(route.targets, avoid)
+    if not target.address:
+        broker = f"its broker {target.broker_name} has no master" if target.broker_name else "no broker says that it has it"
+        raise ConnectError(f"queue {target.queue_id} of {route.topic!r} can't be sent to now: {broker}")
+    return target
+
+
 class RoundRobin:
-    """One queue after another from a random start; on a retry, queues of the broker that failed are skipped.
+    """One queue after another from a random start, of those that have a master; on a retry, queues of the broker that failed
+    are skipped.
 
     With `faults`, queues of brokers that aren't available are skipped as well while there are others, then those of brokers
     that aren't reachable, and a retry begins anywhere again.
@@ -36,19 +48,25 @@ class RoundRobin:
             for fits in (faults.is_available, faults.is_reachable):
                 for _ in targets:
                     chosen = self._turn(targets)
-                    name = chosen.queue.broker_name
+                    name = chosen.broker_name
                     if name != avoid and fits(name):
                         return chosen
             return self._turn(targets)
+        if avoid is None:  # as almost always
+            return self._turn(targets)
         for _ in targets:
             chosen = self._turn(targets)
-            if chosen.queue.broker_name != avoid:
+            if chosen.broker_name != avoid:
                 return chosen
         return self._turn(targets)
 
     def _turn(self, targets: Sequence[Target]) -> Target:
-        self._next = (self._next + 1) & 0x7FFF_FFFF
-        return targets[self._next % len(targets)]
+        for _ in targets:
+            self._next = (self._next + 1) & 0x7FFF_FFFF
+            target = targets[self._next % len(targets)]
+            if target.address:
+                break
+        return target
 
 
 def hashed(key: str) -> Choice:
@@ -105,7 +123,10 @@ def selected(selector: Selector, message: Message) -> Choice:
 
     def choose(targets: Sequence[Target], _: str | None) -> Target:
         if not picked:
-            picked.append(fixed(selector([target.queue for target in targets], message)))
+            queue = selector([target.queue for target in targets], message)
+            if not isinstance(queue, MessageQueue):
+                raise ClientError(f"the selector picked {queue!r}: expected one of the queues that it was given")
+            picked.append(fixed(queue))
         return picked[0](targets, None)
 
     return choose

@@ -20,9 +20,10 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from rockmq.base.errors import ClientClosed, ClientError, RemotingError, RockMQError, RouteNotFound
 from rockmq.client.instance import Instance
 from rockmq.client.locks import Locks
-from rockmq.client.offsets import OffsetStore
+from rockmq.client.offsets import ASKING_MAX, OffsetStore
 from rockmq.client.process_queue import ProcessQueue
 from rockmq.client.pull import Backoff
+from rockmq.client.queue_listener import QueueListener, RebalanceListener
 from rockmq.client.routes import TopicRoute
 from rockmq.protocol import allocate, json, topics
 from rockmq.protocol.bodies.client import ConsumerList
@@ -45,15 +46,15 @@ RETURN_SECONDS = 2.0
 TAKE_OVER_SECONDS = 0.5
 """How long another member has to commit what it gives up; longer than it waits for its handlers."""
 
-ASKING_MAX = 64
-"""Queues whose beginning is asked for at a time."""
+_CLOSED = "the consumer was closed meanwhile"
 
 
 class Rebalancer:
     """Keeps `queues` at this client's share, which `strategy` works out; without one every queue is ours.
 
     `opened` is told a queue to pull. `give_up` ends queues and commits them, and marks them as dropped; those it can't end
-    yet are given to it again in the next round. With `locks` a queue is taken when it is locked.
+    yet are given to it again in the next round. With `locks` a queue is taken when it is locked. The `listener` is the
+    application's.
     """
 
     def __init__(
@@ -67,6 +68,7 @@ class Rebalancer:
         give_up: Callable[[Collection[ProcessQueue]], Awaitable[None]],
         strategy: allocate.Strategy | None = allocate.averagely,
         locks: Locks | None = None,
+        listener: RebalanceListener | None = None,
     ) -> None:
         self._instance = instance
         self._group = group
@@ -76,11 +78,16 @@ class Rebalancer:
         self._give_up = give_up
         self._strategy = strategy
         self._locks = locks
+        self._listener = QueueListener(listener, group) if listener is not None else None
         self._waiting: list[asyncio.Future[None]] = []
+        self._ended = False
         self._wanted = asyncio.Event()
         self._not_before = 0.0
         self._missing = Backoff(UNSETTLED_SECONDS, PERIOD_SECONDS)
         self._unknown: set[str] = set()
+        """Topics of which it was told that their queues stay as they are."""
+        self._unbegun: set[MessageQueue] = set()
+        """Queues of which it was told that it isn't known where to begin."""
         self.settled = asyncio.Event()
         """Set when a round first got through for every topic that exists."""
         self.queues: dict[MessageQueue, ProcessQueue] = {}
@@ -95,7 +102,9 @@ class Rebalancer:
         self._wanted.set()
 
     async def now(self) -> None:
-        """Work out the shares, and wait until that is done."""
+        """Work out the shares, and wait until that is done. Raises ClientClosed."""
+        if self._ended:
+            raise ClientClosed(_CLOSED)
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append(done)
         self._wanted.set()
@@ -104,11 +113,15 @@ class Rebalancer:
     async def run(self) -> None:
         """Keep the share up to date until cancelled."""
         try:
-            await self._rounds()
+            async with asyncio.TaskGroup() as tasks:
+                if self._listener is not None:
+                    tasks.create_task(self._listener.run(), name=f"listener of {self._group}")
+                await self._rounds()
         finally:
+            self._ended = True
             for each in self._waiting:
                 if not each.done():
-                    each.set_exception(ClientClosed("the consumer was closed meanwhile"))
+                    each.set_exception(ClientClosed(_CLOSED))
 
     async def _rounds(self) -> None:
         loop = asyncio.get_running_loop()
@@ -152,7 +165,7 @@ class Rebalancer:
                 self._unknown.discard(topic)
         company = any(len(ids) > 1 for ids in members.values())
         unlocked = await self._apply(shares, company)
-        if failed or not all(queue in self.queues for share in shares.values() for queue in share):
+        if failed or not all(queue in self.queues or self._is_away(queue) for share in shares.values() for queue in share):
             return UNLOCKED_SECONDS if unlocked else UNSETTLED_SECONDS
         self.settled.set()
         if any(each.leaving_since is not None for each in self.queues.values()):
@@ -200,12 +213,11 @@ class Rebalancer:
             leaving = [self.queues[queue] for queue in lost]
             # They stay among ours until all is stored, so that a close in between stores them too.
             await self._give_up(leaving)
-            for process_queue in leaving:
-                if process_queue.dropped and self.queues.get(process_queue.queue) is process_queue:
-                    del self.queues[process_queue.queue]
-        new = sorted(ours - self.queues.keys())
+            self.lose([each for each in leaving if each.dropped and self.queues.get(each.queue) is each])
+        new = sorted(queue for queue in ours - self.queues.keys() if not self._is_away(queue))
         unlocked = False
-        if new and self._locks is not None:
+        if self._locks is not None:
+            await self._locks.unlock_others(ours | self.queues.keys())
             locked = await self._locks.lock(new)
             unlocked = None in locked.values()
             until = {queue: time for queue, time in locked.items() if time is not None}
@@ -219,6 +231,10 @@ class Rebalancer:
         if lost or taken:
             self._instance.heartbeat_soon()
         return unlocked
+
+    def _is_away(self, queue: MessageQueue) -> bool:
+        """Whether no broker has it now, as may be with a static topic's: it is taken when the route tells one."""
+        return self._instance.routes.address(queue) is None
 
     def _is_lost(
         self, process_queue: ProcessQueue, shares: Mapping[str, list[MessageQueue]], ours: Collection[MessageQueue]
@@ -237,12 +253,17 @@ class Rebalancer:
                 try:
                     start = await self._offsets.start_of(queue)
                 except RockMQError as error:
-                    log.warning("where to begin in queue %d of %s isn't known, trying again: %s",
-                                queue.queue_id, queue.topic, error)  # fmt: skip
+                    if queue not in self._unbegun:
+                        self._unbegun.add(queue)
+                        log.warning("where to begin in queue %d of %s isn't known, trying again: %s",
+                                    queue.queue_id, queue.topic, error)  # fmt: skip
                     return False
+                self._unbegun.discard(queue)
                 if queue.topic not in self._subscriptions:
                     return False  # unsubscribed meanwhile
                 self.open(queue, start, until[queue])
+                if self._listener is not None:
+                    self._listener.won([queue])
                 return True
 
         queues = list(until)
@@ -250,6 +271,13 @@ class Rebalancer:
         if self._locks is not None and not all(taken):
             await self._locks.unlock([queue for queue, ours in zip(queues, taken, strict=True) if not ours])
         return [queue for queue, ours in zip(queues, taken, strict=True) if ours]
+
+    def lose(self, process_queues: Collection[ProcessQueue]) -> None:
+        """They were ours, and have ended."""
+        for process_queue in process_queues:
+            del self.queues[process_queue.queue]
+        if self._listener is not None:
+            self._listener.lost(each.queue for each in process_queues)
 
     def open(self, queue: MessageQueue, offset: int, locked_until: float = math.inf) -> None:
         """Begin a queue at an offset."""

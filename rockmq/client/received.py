@@ -1,31 +1,24 @@
 """What every consumer gives to the application: a message, until it is ended."""
 
 from enum import Enum, auto
+from typing import Any, Generic
 
 from rockmq.base.errors import ClientError, ProtocolError
+from rockmq.client.decoding import Body, Decoder
 from rockmq.client.hooks import Watched
 from rockmq.protocol.message import StoredMessage
 
 
-class State(Enum):
-    WAITING = auto()
-    DELIVERED = auto()
-    REFUSED = auto()
-    DONE = auto()
+class Decodable(Generic[Body]):
+    """A message whose body the application reads; `stored` is all that the broker keeps of it, with the body as bytes."""
 
+    __slots__ = ("_body", "stored")
 
-class Received:
-    """A message that a consumer got; `stored` is all that the broker keeps of it."""
-
-    __slots__ = ("state", "stored", "taken", "watched")
-
-    def __init__(self, stored: StoredMessage) -> None:
-        self.stored = stored
-        self.state = State.WAITING
-        self.taken = 0.0
-        """When the application got it, by the clock's `monotonic`."""
-        self.watched: Watched | None = None
-        """What hooks know of it, while the application has it."""
+    _body: Any
+    """What was decoded, once it was."""
+    decoder: Decoder[Any] | None
+    """None leaves the body bytes."""
+    stored: StoredMessage
 
     @property
     def topic(self) -> str:
@@ -33,11 +26,18 @@ class Received:
         return self.stored.topic
 
     @property
-    def body(self) -> bytes:
-        """Raises ProtocolError, which names the message, when it can't be decompressed."""
+    def body(self) -> Body:
+        """The bytes that were sent, or what `decode` made of them when this was first asked for.
+
+        Raises ProtocolError, which names the message, when it can't be decompressed or decoded.
+        """
         if self.stored.fault is not None:
             raise ProtocolError(self.stored.fault)
-        return self.stored.body
+        if not hasattr(self, "_body"):
+            decoder = self.decoder
+            self._body = self.stored.body if decoder is None else decoder(self.stored)
+        body: Body = self._body
+        return body
 
     @property
     def tag(self) -> str | None:
@@ -77,6 +77,25 @@ class Received:
     @property
     def store_timestamp(self) -> int:
         return self.stored.store_timestamp
+
+
+class State(Enum):
+    WAITING = auto()
+    DELIVERED = auto()
+    REFUSED = auto()
+    DONE = auto()
+
+
+class Received(Decodable[Body]):
+    """One that is to be ended."""
+
+    __slots__ = ("state", "taken", "watched")
+
+    state: State
+    taken: float
+    """When the application got it, by the clock's `monotonic`."""
+    watched: Watched | None
+    """What hooks know of it, while the application has it."""
 
     def end(self, state: State) -> None:
         """Decide, before the outcome is told; once. Raises ClientError."""

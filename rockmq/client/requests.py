@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from rockmq.base.clock import Clock
+from rockmq.base.errors import ProtocolError
 from rockmq.protocol import codec, properties
 from rockmq.protocol.codec import Command
 from rockmq.protocol.codes import ResponseCode
@@ -36,6 +37,8 @@ class Requests:
             yield correlation_id, reply
         finally:
             del self._waiting[correlation_id]
+            if reply.done() and not reply.cancelled():
+                reply.exception()  # of no use to who has gone away
 
     def received(self, header: PushReply, request: Command, connection: Connection) -> Command:
         """Take a reply that a broker pushes. Raises ProtocolError for a body that isn't what its flags say."""
@@ -45,7 +48,12 @@ class Requests:
         if waiting is None or waiting.done():
             log.warning("a reply came from %s that nobody waits for any more", header.born_host)
             return codec.reply(request, ResponseCode.SUCCESS)
-        body = decompress(header.sys_flag, request.body)
+        try:
+            body = decompress(header.sys_flag, request.body)
+        except ProtocolError as error:
+            fault = ProtocolError(f"message {found.get(properties.UNIQ_KEY)} (the reply to a request): {error}")
+            waiting.set_exception(fault)
+            raise fault from None
         tag, keys = found.pop(properties.TAGS, None), found.pop(properties.KEYS, "").split()
         waiting.set_result(Message(header.topic, body, tag, keys, found, header.flag))
         return codec.reply(request)

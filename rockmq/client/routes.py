@@ -1,18 +1,21 @@
 """Where topics live: routes as name servers tell them, and the queues that follow (MQClientInstance.java; spec 1.3).
 
-Queues to send to: those of brokers whose topic is writable and that have a master (id 0), by broker name and queue id.
+Queues to send to: those of brokers whose topic is writable and that have a master (id 0), by broker name and queue id. Order
+topics and static topics have the same ones whichever masters are away, so that a key keeps its queue.
 Queues to read from: those of every broker whose topic is readable. A topic that no name server knows may be sent to by
-the route of the template topic TBW102, with at most four queues a broker: the broker creates it on the first send.
+the route of the template topic TBW102, with at most four queues a broker: the broker creates it on the first send. Of light
+queues no name server knows: they are where the topics are whose messages are in them. Those of static topics have names of
+their own: see `static_queues`.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import NamedTuple
 
 from rockmq.base.errors import (
     ClientClosed,
-    NotSupported,
+    ConnectError,
     ProtocolError,
     RemotingError,
     ResponseError,
@@ -20,10 +23,13 @@ from rockmq.base.errors import (
     RouteNotFound,
 )
 from rockmq.base.tasks import Tasks, shared
+from rockmq.client import static_queues
 from rockmq.client.namesrv import NameServers
+from rockmq.client.static_queues import QUEUES_MAX
 from rockmq.protocol import codec, json, topics
 from rockmq.protocol.bodies.common import MessageQueue
 from rockmq.protocol.bodies.route import QueueData, TopicRouteData
+from rockmq.protocol.bodies.static_topic import QueuePlacement, StaticRoute
 from rockmq.protocol.codes import RequestCode, ResponseCode
 from rockmq.protocol.flags import Permission
 from rockmq.protocol.headers.route import GetRouteInfo
@@ -34,6 +40,8 @@ MASTER_ID = 0
 REFRESH_SECONDS = 30.0
 LOOKUP_TIMEOUT = 3.0
 TEMPLATE_QUEUES_MAX = 4
+LIGHT_QUEUES_MAX = 100_000
+"""Names of light queues that a client keeps: those that were asked for last."""
 SOON_SECONDS = 1.0
 """How long after a hint that a route is stale it is asked for again, however many hints come."""
 
@@ -43,42 +51,64 @@ class Target(NamedTuple):
 
     queue: MessageQueue
     queue_id: str
+    broker_name: str
+    """Of the broker that has the queue; of static topics the queue doesn't tell it."""
     address: str
+    """Of its master; "" where there is none now."""
 
 
 class TopicRoute:
     """One topic's route, worked out once."""
 
-    def __init__(self, topic: str, data: TopicRouteData, *, template: bool = False) -> None:
+    def __init__(
+        self,
+        topic: str,
+        data: TopicRouteData,
+        *,
+        template: bool = False,
+        placements: Mapping[str, QueuePlacement] | None = None,
+    ) -> None:
         self.topic = topic
         self.data = data
         self.template = template
         """True when this is the template's route, lent to a topic that doesn't exist yet."""
         self.brokers = {each.broker_name: _by_id(each.broker_addrs) for each in data.broker_datas}
+        self._hosts = static_queues.hosts(topic, placements or {})
+        """Of a static topic, the queues and which broker has them."""
         self.targets = self._targets()
-        self.readable = tuple(
+        self.readable = tuple(self._hosts) or tuple(
             MessageQueue(topic, queues.broker_name, number)
             for queues in sorted(data.queue_datas, key=_broker_name)
             if queues.perm & Permission.READ
-            for number in range(queues.read_queue_nums)
+            for number in _numbers(queues.broker_name, queues.read_queue_nums)
         )
 
     def _targets(self) -> tuple[Target, ...]:
         order = self.data.order_topic_conf
         if isinstance(order, str) and order:
-            wanted = [(name, int(count)) for name, count in map(_pair, order.split(";"))]
+            counts = [(name, int(count)) for name, count in map(_pair, order.split(";"))]
+        elif self._hosts:
+            return self._at_masters(self._hosts.items())
         else:
-            wanted = [
+            counts = [
                 (queues.broker_name, queues.write_queue_nums)
                 for queues in sorted(self.data.queue_datas, key=_broker_name)
-                if queues.perm & Permission.WRITE
+                if queues.perm & Permission.WRITE and self.master(queues.broker_name)
             ]
-        return tuple(
-            Target(MessageQueue(self.topic, name, number), str(number), master)
-            for name, count in wanted
-            if (master := self.brokers.get(name, {}).get(MASTER_ID))
-            for number in range(count)
+        return self._at_masters(
+            (MessageQueue(self.topic, name, number), name) for name, count in counts for number in _numbers(name, count)
         )
+
+    def _at_masters(self, queues: Iterable[tuple[MessageQueue, str]]) -> tuple[Target, ...]:
+        return tuple(Target(queue, str(queue.queue_id), name, self.master(name) or "") for queue, name in queues)
+
+    @property
+    def is_static(self) -> bool:
+        return bool(self._hosts)
+
+    def broker_of(self, queue: MessageQueue) -> str:
+        """The name of the broker that has the queue; "" for one of a static topic that none has."""
+        return self._hosts.get(queue, queue.broker_name)
 
     def master(self, broker_name: str) -> str | None:
         return self.brokers.get(broker_name, {}).get(MASTER_ID)
@@ -86,12 +116,23 @@ class TopicRoute:
     def masters(self) -> set[str]:
         return {ids[MASTER_ID] for ids in self.brokers.values() if MASTER_ID in ids}
 
+    def light_queues(self, name: str) -> list[MessageQueue]:
+        """The light queues of that name, which brokers have beside those of this topic: queue 0 of each."""
+        return [MessageQueue(name, broker_name, 0) for broker_name in sorted({*map(self.broker_of, self.readable)} - {""})]
+
     def all_addresses(self) -> set[str]:
         return {each for ids in self.brokers.values() for each in ids.values()}
 
 
 def _broker_name(data: QueueData) -> str:
     return data.broker_name
+
+
+def _numbers(broker_name: str, queues: int) -> range:
+    """Those of a topic's queues at a broker. Raises ValueError for more than there can be."""
+    if queues > QUEUES_MAX:
+        raise ValueError(f"broker {broker_name} has {queues} queues, expected {QUEUES_MAX} at most")
+    return range(queues)
 
 
 def _by_id(addresses: dict[str, str]) -> dict[int, str]:
@@ -115,6 +156,8 @@ class Routes:
         self._changed = changed
         self._routes: dict[str, TopicRoute] = {}
         self._lent: dict[str, TopicRoute] = {}
+        self._carriers: dict[str, set[str]] = {}
+        """By light queue, the topics that it is beside; what was asked for last is last."""
         self._lookups: dict[tuple[str, str], asyncio.Task[TopicRoute]] = {}
         self._stale: dict[str, asyncio.TimerHandle] = {}
         self._addresses: frozenset[str] = frozenset()
@@ -131,8 +174,36 @@ class Routes:
 
     # What is known
 
-    def known(self, topic: str) -> TopicRoute | None:
-        return self._routes.get(topic)
+    def _behind(self, topic: str) -> Iterable[str]:
+        """The topics whose routes tell where the queues are."""
+        return self._carriers.get(topic, (topic,))
+
+    def known(self, topic: str) -> list[TopicRoute]:
+        """The topic's route, or those of the topics that light queues of that name are beside; none that isn't known."""
+        return [self._routes[each] for each in self._behind(topic) if each in self._routes]
+
+    def readable(self, topic: str) -> list[MessageQueue]:
+        """The queues of a topic, or the light queues of that name, as far as they are known."""
+        is_light = topic in self._carriers
+        return sorted(
+            {queue for route in self.known(topic) for queue in (route.light_queues(topic) if is_light else route.readable)}
+        )
+
+    async def light_queues(self, name: str, topic: str) -> list[MessageQueue]:
+        """The light queues beside those of `topic`, which are found by its route, too, from now on. Raises RouteNotFound,
+        RemotingError."""
+        route = await self.fetch(topic)
+        # The name that was asked for last is the last to be dropped.
+        self._carriers[name] = self._carriers.pop(name, set()) | {topic}
+        if len(self._carriers) > LIGHT_QUEUES_MAX:
+            del self._carriers[next(iter(self._carriers))]
+        return route.light_queues(name)
+
+    async def queues(self, topic: str) -> list[MessageQueue]:
+        """The queues of a topic, or the light queues of that name, as they are now. Raises RouteNotFound, RemotingError."""
+        for each in list(self._behind(topic)):
+            await self.fetch(each)
+        return self.readable(topic)
 
     def for_sending(self, topic: str) -> TopicRoute | None:
         """The topic's own route, or the template's that was lent to it."""
@@ -147,22 +218,32 @@ class Routes:
 
     def address(self, queue: MessageQueue, broker_id: int = MASTER_ID) -> str | None:
         """Where to read a queue: at the broker of that id, else the next one, else any (findBrokerAddressInSubscribe)."""
-        route = self._routes.get(queue.topic)
-        ids = route.brokers.get(queue.broker_name) if route else None
+        known = self.known(queue.topic)
+        ids = next((found for route in known if (found := route.brokers.get(route.broker_of(queue)))), None)
         if not ids:
             return None
         return ids.get(broker_id) or ids.get(broker_id + 1) or next(iter(ids.values()))
 
     def master(self, queue: MessageQueue) -> str | None:
-        route = self._routes.get(queue.topic)
-        return route.master(queue.broker_name) if route else None
+        return next((found for route in self.known(queue.topic) if (found := route.master(route.broker_of(queue)))), None)
+
+    def broker(self, queue: MessageQueue) -> str:
+        """The name of the broker that has the queue, as far as it is known."""
+        return next((found for route in self.known(queue.topic) if (found := route.broker_of(queue))), queue.broker_name)
+
+    def nowhere(self, queue: MessageQueue) -> ConnectError:
+        """Why a queue without an address can't be reached."""
+        name = self.broker(queue)
+        if name == queue.broker_name and static_queues.is_static(queue):
+            return ConnectError(f"no broker says that it has queue {queue.queue_id} of {queue.topic}")
+        return ConnectError(f"broker {name} stands in no route of {queue.topic}")
 
     # Asking
 
     async def get(self, topic: str) -> TopicRoute:
         """The route, asked for when it isn't known. Raises RouteNotFound, RemotingError."""
-        known = self._routes.get(topic)
-        return known if known is not None else await self.fetch(topic)
+        known = self.known(topic)
+        return known[0] if known else await self.fetch(topic)
 
     async def fetch(self, topic: str) -> TopicRoute:
         """Ask for the route now. Raises RouteNotFound, RemotingError."""
@@ -205,10 +286,11 @@ class Routes:
             text = f"no route for topic {topic!r}: name server {error.address} says {error.remark!r}"
             raise RouteNotFound(text) from None
         data = json.decode(answer.body, TopicRouteData, f"route of {topic}")
-        if data.topic_queue_mapping_by_broker and not data.order_topic_conf:
-            raise NotSupported(f"{topic!r} is a static topic (logical queues); this client can't use those yet")
+        placements = None
+        if data.topic_queue_mapping_by_broker:
+            placements = json.decode(answer.body, StaticRoute, f"route of static topic {topic}").placements
         try:
-            route = TopicRoute(topic, data)
+            route = TopicRoute(topic, data, placements=placements)
         except ValueError as error:
             raise ProtocolError(f"route of {topic}: {error}") from None
         self._apply(route)
@@ -268,8 +350,9 @@ class Routes:
 
     def refresh_soon(self, topic: str) -> None:
         """Something hints that this route has changed: ask again, though not at every hint."""
-        if topic not in self._stale:
-            self._stale[topic] = asyncio.get_running_loop().call_later(SOON_SECONDS, self._refresh_now, topic)
+        for each in self._behind(topic):
+            if each not in self._stale:
+                self._stale[each] = asyncio.get_running_loop().call_later(SOON_SECONDS, self._refresh_now, each)
 
     def _refresh_now(self, topic: str) -> None:
         del self._stale[topic]

@@ -1,7 +1,6 @@
 """What an administrator sees of a consumer (ConsumerRunningInfo.java, ProcessQueueInfo.java; spelling as there)."""
 
 import asyncio
-import dataclasses
 import math
 import sys
 import threading
@@ -61,7 +60,7 @@ def encode(
 
     `since_loop_time_ms` is the wall clock's time at which that of the event loop was 0.
     """
-    properties = {key: str(value) for key, value in dataclasses.asdict(options).items() if not callable(value)} | {
+    properties = {key: str(value) for key, value in vars(options).items() if not callable(value)} | {
         "PROP_NAMESERVER_ADDR": ";".join(name_servers),
         "PROP_CONSUME_TYPE": "CONSUME_PASSIVELY",
         "PROP_CONSUMEORDERLY": str(options.order).lower(),

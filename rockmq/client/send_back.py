@@ -2,11 +2,13 @@
 
 import logging
 
-from rockmq.base.errors import ClientError, RockMQError
-from rockmq.client.delivery import ConsumedMessage
+from rockmq.base.errors import ClientError, ProtocolError, RockMQError
+from rockmq.client import static_queues
+from rockmq.client.delivery import AnyMessage
 from rockmq.client.instance import Instance
 from rockmq.client.options import ProducerOptions
 from rockmq.client.producer import Producer
+from rockmq.config.key import INT_MAX
 from rockmq.protocol import properties as names
 from rockmq.protocol import topics as topic_names
 from rockmq.protocol.codes import RequestCode
@@ -44,15 +46,21 @@ class SendBack:
         self._times_max = times_max
         self._producer: Producer | None = None
 
-    async def __call__(self, message: ConsumedMessage, delay_level: int) -> None:
-        """Have the message's broker store it again, or else send it to the retry topic. Raises RockMQError."""
+    async def __call__(self, message: AnyMessage, delay_level: int) -> None:
+        """Have the message's broker store it again, or else send it to the retry topic. Raises RockMQError.
+
+        Those of static topics are sent: their queue may have gone to another broker than the one that has the record.
+        """
+        if static_queues.is_static(message.queue):
+            await self.anew(message, delay_level)
+            return
         try:
             await self._back(message, delay_level)
         except RockMQError as error:
             log.info("%r couldn't be sent back, it is sent to the retry topic: %s", message, error)
             await self.anew(message, delay_level)
 
-    async def _back(self, message: ConsumedMessage, delay_level: int) -> None:
+    async def _back(self, message: AnyMessage, delay_level: int) -> None:
         stored = message.stored
         to = self._instance.routes.master(message.queue)
         if to is None:
@@ -68,7 +76,7 @@ class SendBack:
         )
         await self._instance.ask(to, RequestCode.CONSUMER_SEND_MSG_BACK, header, timeout=TIMEOUT)
 
-    async def anew(self, message: ConsumedMessage, delay_level: int) -> None:
+    async def anew(self, message: AnyMessage, delay_level: int) -> None:
         """Send a refused message to the group's retry topic (sendMessageBackAsNormalMessage). Raises RockMQError.
 
         A broker that finds its tries used up makes it a dead letter.
@@ -81,12 +89,15 @@ class SendBack:
         carried = {key: value for key, value in stored.properties.items() if key not in _OF_THIS_DELIVERY}
         carried[names.RETRY_TOPIC] = stored.topic
         carried.setdefault(names.ORIGIN_MESSAGE_ID, stored.offset_id)
-        carried[names.RECONSUME_TIME] = str(stored.reconsume_times + 1)
+        # Producers may say any count of tries, so it can be at its end.
+        carried[names.RECONSUME_TIME] = str(min(stored.reconsume_times + 1, INT_MAX))
         # A negative level is for the broker alone to understand: there, none is left.
         carried[names.MAX_RECONSUME_TIMES] = str(self._times_max if delay_level >= 0 else 0)
-        carried[names.DELAY] = str(max(delay_level, 0) or FIRST_LEVEL + stored.reconsume_times)
+        carried[names.DELAY] = str(max(delay_level, 0) or min(FIRST_LEVEL + stored.reconsume_times, INT_MAX))
         topic = topic_names.retry_topic(self._group)
-        await self._producer.send(Message(topic, message.body, properties=carried, flag=stored.flag))
+        if stored.fault is not None:
+            raise ProtocolError(stored.fault)
+        await self._producer.send(Message(topic, stored.body, properties=carried, flag=stored.flag))
 
     async def close(self) -> None:
         if self._producer is not None:

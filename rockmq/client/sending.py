@@ -5,14 +5,17 @@
                 └──────── another broker, or after a pause the same <── failed ──> error
 
 One deadline covers all attempts. An attempt may be repeated after a remoting error, or a refusal with a code that another
-broker, or the same one a moment later, may not give. All of it runs in callbacks: no task, no timer and no future of its
-own per message; the connection hands the answer to the sending itself.
+broker, or the same one a moment later, may not give. When the last attempt has found no connection, or a broker that has
+given the queue away, and there were to be several, it goes on until the deadline: nothing was stored, and where the queue is
+now the route tells soon. All of it runs in callbacks: no task, no timer and no future of its own per message; the connection
+hands the answer to the sending itself.
 A caller that goes away forgets its own send only; the room it took is given back when the answer comes or the time is over.
 """
 
 import asyncio
 import logging
 from enum import IntEnum
+from functools import partial
 
 import msgspec
 
@@ -31,7 +34,7 @@ from rockmq.client.durability import Durability, Promises, suffices
 from rockmq.client.faults import Faults
 from rockmq.client.instance import Instance
 from rockmq.client.options import Retries
-from rockmq.client.queues import Choice, RoundRobin
+from rockmq.client.queues import Choice, RoundRobin, target_of
 from rockmq.client.routes import Target, TopicRoute
 from rockmq.protocol import properties as names
 from rockmq.protocol.bodies.common import MessageQueue
@@ -39,10 +42,11 @@ from rockmq.protocol.codec import Command
 from rockmq.protocol.codes import ResponseCode
 from rockmq.protocol.header import decode, keys
 from rockmq.protocol.headers.send import SendMessageV2, SendResponse
+from rockmq.remoting.connection import Connection
 
 log = logging.getLogger(__name__)
 
-ROUTE_IS_STALE = frozenset({ResponseCode.TOPIC_NOT_EXIST, ResponseCode.NO_PERMISSION})
+ROUTE_IS_STALE = frozenset({ResponseCode.TOPIC_NOT_EXIST, ResponseCode.NO_PERMISSION, ResponseCode.NOT_LEADER_FOR_QUEUE})
 PAUSE_SECONDS = 0.1
 PAUSE_SECONDS_MAX = 1.0
 WIRE = dict(keys(SendMessageV2))
@@ -83,6 +87,7 @@ class SendReceipt(msgspec.Struct, frozen=True, gc=False):
     `msg_id` is the id the client gave it, `offset_id` the one that tells where the broker put it. `recall_handle` is what
     `Producer.recall` takes the message back by; only one that waits for its time has it. `durability` is where the message
     is at least; "unknown" unless the producer was made with a durability, as only the broker's configuration tells.
+    `queue_offset` is -1 while a static queue is being moved and its broker doesn't know it yet.
     """
 
     msg_id: str
@@ -110,7 +115,8 @@ class Sending:
 
     __slots__ = (
         "answer", "attempts_left", "avoid", "begun", "body", "channel", "choose", "code", "count", "deadline", "failures",
-        "fields", "msg_id", "opaque", "result", "retries", "sender", "size", "started", "stored", "target", "topic", "until",
+        "fields", "messages", "msg_id", "opaque", "result", "retries", "sender", "size", "started", "stored", "target",
+        "topic", "until",
     )  # fmt: skip
 
     def __init__(
@@ -124,6 +130,8 @@ class Sending:
         choose: Choice,
         deadline: float,
         retries: Retries,
+        *,
+        messages: int = 1,
     ) -> None:
         self.sender = sender
         self.code = code
@@ -131,6 +139,8 @@ class Sending:
         self.fields = fields
         self.body = body
         self.msg_id = msg_id
+        self.messages = messages
+        """How many are in it, for the statistics."""
         self.choose = choose
         self.deadline = deadline
         self.until = deadline
@@ -183,39 +193,41 @@ class Sending:
 
     def _choose(self, route: TopicRoute) -> None:
         try:
-            if not route.targets:
-                raise ConnectError(f"no broker of topic {self.topic!r} takes messages: none is writable and has a master")
-            self.target = target = self.choose(route.targets, self.avoid)
+            self.target = target = target_of(route, self.choose, self.avoid)
         except Exception as error:  # a selector is the user's code; its error is the send's  # noqa: BLE001
+            if isinstance(error, ConnectError):
+                self.sender.instance.routes.refresh_soon(self.topic)
             self._failed(error, None)
             return
         channel = self.sender.instance.channel(target.address)
         if channel is not None:
             self._write(channel)
         else:
-            self.sender.instance.connect(target.address).add_done_callback(self._connected)
+            self.sender.instance.remoting.attempt(target.address).add_done_callback(self._connected)
 
-    def _connected(self, attempt: "asyncio.Future[Channel]") -> None:
+    def _connected(self, attempt: "asyncio.Future[Connection]") -> None:
         if self._is_over():
             return
         if attempt.cancelled():
             self.fail(ClientClosed("this client is closed"))
         elif (error := attempt.exception()) is not None:
             self._failed(error, self.target)
+        elif (channel := self.sender.instance.channel(self.target.address)) is not None:
+            self._write(channel)
         else:
-            self._write(attempt.result())
+            self._failed(ConnectionLost(f"the connection to {self.target.address} was lost at once"), self.target)
 
     def request(self, target: Target) -> Command:
         fields = self.fields
         fields[_QUEUE_ID] = target.queue_id
-        fields[_BROKER_NAME] = target.queue.broker_name
+        fields[_BROKER_NAME] = target.broker_name
         return Command(self.code, 0, fields=fields, body=self.body, serializer=self.sender.instance.serializer)
 
     def _write(self, channel: Channel) -> None:
         promises = self.sender.promises
         if promises is not None:
             if not promises.is_known(channel):
-                promises.ask(self.target.address, channel).add_done_callback(lambda _: self._promised(channel))
+                promises.ask(self.target.address, channel).add_done_callback(partial(self._promised, channel))
                 return
             if (shortfall := promises.shortfall(self.target.address, channel)) is not None:
                 self._failed(shortfall, None)
@@ -235,8 +247,14 @@ class Sending:
             self.until = min(self.deadline, sender.loop.time() + self.retries.timeout_per_attempt)
             sender.watch(self)
 
-    def _promised(self, channel: Channel) -> None:
-        if not self._is_over():
+    def _promised(self, channel: Channel, asked: "asyncio.Future[RemotingError | None]") -> None:
+        if self._is_over():
+            return
+        if asked.cancelled():
+            self.fail(ClientClosed("this client is closed"))
+        elif (error := asked.result()) is not None:
+            self._failed(error, self.target)
+        else:
             self._write(channel)
 
     # What the connection tells: a sending is to it what the future of an answer would be.
@@ -277,7 +295,7 @@ class Sending:
         if status is not SendStatus.OK and self._is_to_be_stored_again():
             self.stored = receipt
             self.until = self.deadline
-            self.avoid = queue.broker_name
+            self.avoid = self.target.broker_name
             self.attempt()
             return
         self._stored(receipt)
@@ -316,11 +334,12 @@ class Sending:
                 self.sender.faults.failed(at)
             if code == ResponseCode.GO_AWAY:
                 instance.remoting.retire(at.address)
-        if not again or self.attempts_left <= 0 or self.sender.closed:
+        is_spent = self.attempts_left <= 0
+        if not again or self.sender.closed or (is_spent and not (_is_elsewhere(error) and self.retries.times)):
             self.fail(error)
             return
-        self.avoid = at.queue.broker_name if at is not None else None
-        if at is not None and self._has_other_broker():
+        self.avoid = at.broker_name if at is not None else None
+        if at is not None and not is_spent and self._has_other_broker():
             self.attempt()
             return
         pause = min(PAUSE_SECONDS * 2 ** (len(self.failures) - 1), PAUSE_SECONDS_MAX)
@@ -362,7 +381,7 @@ class Sending:
                 self._stored(self.stored)
             else:
                 if len(self.failures) > 1:
-                    error.add_note(f"{len(self.failures)} attempts: " + "; ".join(self.failures))
+                    error.add_note(f"{len(self.failures)} attempts: " + "; ".join(dict.fromkeys(self.failures)))
                 self.result.set_exception(error)
                 self.sender.count(self, succeeded=False)
         self.sender.ended(self)
@@ -371,6 +390,11 @@ class Sending:
         if self.channel is not None:
             self.channel.forget(self.opaque)
             self.channel = None
+
+
+def _is_elsewhere(error: BaseException) -> bool:
+    """Whether it says nothing but that the queue isn't where the route says."""
+    return isinstance(error, ConnectError) or getattr(error, "code", None) == ResponseCode.NOT_LEADER_FOR_QUEUE
 
 
 def of_its_own(error: BaseException) -> BaseException:
@@ -412,7 +436,7 @@ class Sender:
 
     def count(self, sending: Sending, *, succeeded: bool) -> None:
         """Note a result that is there."""
-        messages = sending.msg_id.count(",") + 1
+        messages = sending.messages
         work = self.instance.stats.sent(sending.topic)
         seconds = self.loop.time() - sending.started
         work.ended(seconds, done=messages if succeeded else 0, failed=0 if succeeded else messages)

@@ -3,14 +3,17 @@ working on their messages (`outcomes.py`)."""
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
+from typing import Any
 
 from rockmq.base.tasks import Tasks
 from rockmq.client.consume_stats import TopicStats
 from rockmq.client.consumer_options import Options
+from rockmq.client.decoding import Decoder
 from rockmq.client.delivery import Inbox, consumed
 from rockmq.client.instance import Instance
 from rockmq.client.locks import Locks
+from rockmq.client.member import until
 from rockmq.client.offsets import OffsetStore
 from rockmq.client.orderly import OrderlyInbox
 from rockmq.client.outcomes import Ended
@@ -43,6 +46,7 @@ class Share:
         cache: Cache,
         outcome: Ended,
         locks: Locks | None,
+        decoder: Decoder[Any] | None,
     ) -> None:
         self._instance = instance
         self._group = group
@@ -53,6 +57,7 @@ class Share:
         self._cache = cache
         self._outcome = outcome
         self._locks = locks
+        self._decoder = decoder
         self._limits = Limits(
             options.queue_messages_max,
             options.queue_bytes_max,
@@ -69,11 +74,13 @@ class Share:
             give_up=self._give_up,
             strategy=None if options.broadcast else options.allocate,
             locks=locks,
+            listener=options.on_rebalance,
         )
         self.stats: dict[str, TopicStats] = {}
         """By topic, of all that were ever ours."""
         self._tasks = Tasks()
         self._pulls: dict[ProcessQueue, asyncio.Task[None]] = {}
+        self._closed = False
 
     @property
     def queues(self) -> dict[MessageQueue, ProcessQueue]:
@@ -87,6 +94,7 @@ class Share:
 
     async def close(self) -> None:
         """Take and pull no more. The queues stay as they are, to be committed."""
+        self._closed = True
         await self._tasks.close()
 
     def pull_anew(self, topic: str) -> None:
@@ -98,8 +106,9 @@ class Share:
     def _open(self, process_queue: ProcessQueue) -> None:
         queue = process_queue.queue
         process_queue.limits = self._limits
-        process_queue.work = self._instance.stats.consumed(self._group, queue.topic)
-        process_queue.counts = self.stats.setdefault(queue.topic, TopicStats()).now
+        process_queue.decoder = self._decoder
+        work = self._instance.stats.consumed(self._group, queue.topic)
+        process_queue.topic_stats = self.stats.setdefault(queue.topic, TopicStats(work))
         loop = PullLoop(
             self._instance,
             self._group,
@@ -110,23 +119,26 @@ class Share:
             moved=self._moved,
             batch=self._options.pull_batch,
             interval=self._options.pull_interval,
-            commits=not self._options.broadcast,
+            # Apache's broker may be slow to store what a pull tells, and go back behind what was stored when a queue was
+            # given up. Concurrent members bear that; in order the next one is to begin where this one was.
+            commits=not self._options.broadcast and not self._options.order,
         )
         name = f"pull of {queue.topic} {queue.queue_id} on {queue.broker_name}"
         self._pulls[process_queue] = self._tasks.start(loop.run(), name)
         self._limits.share(len(self._pulls))
 
     def _deliver(self, process_queue: ProcessQueue, found: list[StoredMessage]) -> None:
-        for stored in found:
-            self._cache.add(process_queue, stored.queue_offset, stored.size)
-        self._inbox.put([consumed(stored, process_queue, self._outcome) for stored in found])
+        self._cache.add(process_queue, [stored.queue_offset for stored in found], sum([stored.size for stored in found]))
+        self._inbox.put(consumed(found, process_queue, self._outcome))
 
     def _moved(self, process_queue: ProcessQueue, offset: int) -> None:
         """The broker has nothing at our offset: begin anew at the one it named, and make that the group's."""
         self.begin_anew({process_queue: offset})
 
     def begin_anew(self, wanted: Mapping[ProcessQueue, int]) -> None:
-        """Go on elsewhere in these queues, and make that the group's offsets."""
+        """Go on elsewhere in these queues, and make that the group's offsets; not when they are ours no longer."""
+        if self._closed:
+            return
         offsets = {each: offset for each, offset in wanted.items()
                    if each.leaving_since is None and each.queue.topic in self._subscriptions}  # fmt: skip
         self._inbox.withhold(*offsets)
@@ -166,6 +178,7 @@ class Share:
         self._limits.share(len(self._pulls))
         self._cache.drop(process_queue)
         self._inbox.lost(process_queue)
+        self._outcome.lost(process_queue)
 
     def _offer(self, process_queue: ProcessQueue) -> None:
         assert isinstance(self._inbox, OrderlyInbox)
@@ -178,20 +191,10 @@ class Share:
         for process_queue in gone:
             self._pulls[process_queue].cancel()
             self._drop(process_queue)
-            del self.queues[process_queue.queue]
+        self.rebalancer.lose(gone)
         self.rebalancer.wake()
 
 
 def positions_of(process_queues: Collection[ProcessQueue]) -> dict[MessageQueue, int]:
     """What may be committed of each."""
     return {each.queue: each.offset for each in process_queues}
-
-
-async def until(condition: Callable[[], bool], timeout: float) -> bool:
-    """Wait for a condition that changes now and then; whether it came true."""
-    loop = asyncio.get_running_loop()
-    deadline = loop.time() + timeout
-    # Polled: this is rare and short, while an event would burden every message.
-    while not (met := condition()) and loop.time() < deadline:  # noqa: ASYNC110
-        await asyncio.sleep(0.01)
-    return met

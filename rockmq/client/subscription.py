@@ -39,12 +39,20 @@ def subscriptions(wanted: Topics, group: str, version: int) -> dict[str, Subscri
     expressions: dict[str, Wanted] = dict(wanted) if isinstance(wanted, Mapping) else dict.fromkeys(wanted, tags.ALL)
     if not expressions:
         raise ClientError("a consumer needs at least one topic")
+    for topic in expressions:
+        check_shared(topic)
     expressions.setdefault(topics.retry_topic(group), tags.ALL)
     return {topic: subscription(topic, expression, version) for topic, expression in expressions.items()}
 
 
+def check_shared(topic: str) -> None:
+    """Whether the queues of a topic can be a group's to share. Raises ClientError."""
+    if topics.is_light(topic):
+        raise ClientError(f"{topic!r} is a light queue, which no group shares: read it by pull, or LitePullConsumer.assign")
+
+
 def subscription(topic: str, expression: Wanted, version: int) -> SubscriptionData:
-    fault = topics.topic_fault(topic)
+    fault = topics.light_fault(topic) if topics.is_light(topic) else topics.topic_fault(topic)
     if fault is not None:
         raise ClientError(fault)
     if not isinstance(expression, str):

@@ -18,6 +18,7 @@ from typing import NamedTuple
 from rockmq.base.clock import Clock
 from rockmq.base.errors import RockMQError
 from rockmq.base.tasks import Tasks
+from rockmq.client.composing import DELAYS
 from rockmq.client.hooks import Consumption, Ended, Hook, Outgoing, Recall, Send, TransactionEnd
 from rockmq.client.instance import Instance
 from rockmq.client.options import ProducerOptions
@@ -38,6 +39,7 @@ BATCH = 10
 FLUSH_SECONDS = 5.0
 MESSAGE_SIZE_MAX = 128_000
 SEND_TIMEOUT = 5.0
+CLOSE_SECONDS = 5.0
 DEFAULT_REGION = "DefaultRegion"
 
 FIELD_END = "\x01"
@@ -84,7 +86,8 @@ def sent(send: Send, message: Outgoing, offset_id: str, cost_ms: int) -> Record:
 
 
 def _kind(found: Mapping[str, str]) -> int:
-    if names.DELAY in found:
+    """As Java's client has told it since timers are there (DefaultMQProducerImpl.sendKernelImpl of 5.5.0)."""
+    if any(name in found for name in DELAYS):
         return DELAY
     return HALF if found.get(names.TRAN_MSG) == "true" else NORMAL
 
@@ -167,6 +170,7 @@ class MessageTrace(Hook):
         self._clock = clock
         self._records: deque[Record] = deque()
         self._enough = asyncio.Event()
+        self._sending = asyncio.Lock()
         self._tasks = Tasks()
         self.dropped = 0
         """Records that nobody will read."""
@@ -176,10 +180,18 @@ class MessageTrace(Hook):
         self._tasks.start(self._run(), "message trace")
 
     async def close(self) -> None:
-        """Send what is left."""
-        await self._tasks.close()
-        await self._flush()
-        await self._producer.close()
+        """Send what is left; what can't be sent within `CLOSE_SECONDS` is dropped."""
+        try:
+            async with asyncio.timeout(CLOSE_SECONDS):
+                async with self._sending:  # what is on its way isn't broken off
+                    await self._tasks.close()
+                await self._flush()
+        except TimeoutError:
+            self._drop(len(self._records), f"not all could be sent within {CLOSE_SECONDS:g} s")
+            self._records.clear()
+        finally:
+            await self._tasks.close()
+            await self._producer.drain(0)
 
     def sending(self, send: Send) -> Ended | None:
         def ended() -> None:
@@ -231,13 +243,17 @@ class MessageTrace(Hook):
             await self._flush()
 
     async def _flush(self) -> None:
-        self._enough.clear()
-        while self._records:
-            batch = [self._records.popleft() for _ in range(min(BATCH, len(self._records)))]
-            try:
-                await asyncio.gather(*map(self._producer.send, messages(batch, self.topic)))
-            except RockMQError as error:
-                self._drop(len(batch), error)
+        async with self._sending:
+            self._enough.clear()
+            while self._records:
+                batch = [self._records.popleft() for _ in range(min(BATCH, len(self._records)))]
+                try:
+                    await asyncio.gather(*map(self._producer.send, messages(batch, self.topic)))
+                except RockMQError as error:
+                    self._drop(len(batch), error)
+                except asyncio.CancelledError:
+                    self._drop(len(batch), "the client is closed")
+                    raise
 
 
 def message_trace(instance: Instance, topic: str) -> MessageTrace:

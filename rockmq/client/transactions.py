@@ -11,7 +11,7 @@ from enum import IntEnum
 
 import msgspec
 
-from rockmq.base.errors import ClientError, InvalidMessage, RemotingError, ResponseError
+from rockmq.base.errors import ClientError, ConnectError, InvalidMessage, RemotingError, ResponseError
 from rockmq.base.tasks import Tasks
 from rockmq.client.composing import DELAYS
 from rockmq.client.hooks import TransactionEnd
@@ -19,11 +19,12 @@ from rockmq.client.instance import API_TIMEOUT, Instance
 from rockmq.client.options import ONCE, ProducerOptions
 from rockmq.client.producer import Producer
 from rockmq.client.queues import Selector
+from rockmq.client.routes import Target
 from rockmq.client.sending import SendReceipt, SendStatus
 from rockmq.protocol import ids
 from rockmq.protocol import properties as names
 from rockmq.protocol.bodies.common import MessageQueue
-from rockmq.protocol.codes import RequestCode
+from rockmq.protocol.codes import RequestCode, ResponseCode
 from rockmq.protocol.flags import TransactionState
 from rockmq.protocol.headers.transaction import CheckTransactionState, EndTransaction
 from rockmq.protocol.message import Message, StoredMessage
@@ -56,6 +57,16 @@ class TransactionReceipt(msgspec.Struct, frozen=True):
     sent: SendReceipt
     decision: Decision
     confirmed: bool
+
+
+class Half(msgspec.Struct, frozen=True):
+    """A message that is stored and not delivered yet, as something that another process may decide about."""
+
+    topic: str
+    broker_name: str
+    msg_id: str
+    offset: int
+    position: int
 
 
 class Transaction:
@@ -102,6 +113,10 @@ class TransactionProducer(Producer):
         await super().start()
         self._instance.transaction_checks[self.group] = self._asked
 
+    async def __aenter__(self) -> "TransactionProducer":
+        await self.start()
+        return self
+
     async def drain(self, timeout: float | None = None) -> None:
         """As of every producer; checks under way are given up."""
         if self._instance.transaction_checks.get(self.group) == self._asked:
@@ -129,10 +144,11 @@ class TransactionProducer(Producer):
         ResponseError, before the block, when the broker stored it less durably than it should, or when it refuses the
         commit. The message is sent once, see `send_in_transaction`.
         """
-        sent, broker = await self._send_half(message, key, queue, selector, timeout)
+        sent, target = await self._send_half(message, key, queue, selector, timeout)
         if sent.status is not SendStatus.OK:
-            await self._end(broker, sent, message, Decision.ROLLBACK, None)
-            raise ResponseError(sent.status, f"the message is stored, but {sent.status.meaning}", broker, retriable=True)
+            await self._end(target, sent, message, Decision.ROLLBACK, None)
+            why = f"the message is stored, but {sent.status.meaning}"
+            raise ResponseError(sent.status, why, target.address, retriable=True)
         transaction = Transaction(sent)
         try:
             yield transaction
@@ -140,12 +156,12 @@ class TransactionProducer(Producer):
             transaction.decision = Decision.ROLLBACK
             try:
                 transaction.confirmed = await self._end(
-                    broker, sent, message, Decision.ROLLBACK, f"{type(error).__name__}: {error}"
+                    target, sent, message, Decision.ROLLBACK, f"{type(error).__name__}: {error}"
                 )
             except ResponseError as refused:
                 error.add_note(f"the transaction couldn't be rolled back either: {refused}")
             raise
-        transaction.confirmed = await self._end(broker, sent, message, transaction.decision, None)
+        transaction.confirmed = await self._end(target, sent, message, transaction.decision, None)
 
     async def send_in_transaction(
         self,
@@ -164,16 +180,33 @@ class TransactionProducer(Producer):
         stored the message less durably than it should. What `execute` raises is raised, and the broker asks later. Raises
         ResponseError when the broker refuses the decision.
         """
-        receipt, broker = await self._send_half(message, key, queue, selector, timeout)
+        receipt, target = await self._send_half(message, key, queue, selector, timeout)
         decision = Decision.ROLLBACK
         if receipt.status is SendStatus.OK:
             try:
                 decision = Decision(await execute(receipt))
             except Exception as error:
-                await self._end(broker, receipt, message, Decision.UNKNOWN, f"{type(error).__name__}: {error}")
+                await self._end(target, receipt, message, Decision.UNKNOWN, f"{type(error).__name__}: {error}")
                 raise
-        confirmed = await self._end(broker, receipt, message, decision, None)
+        confirmed = await self._end(target, receipt, message, decision, None)
         return TransactionReceipt(receipt, decision, confirmed)
+
+    async def send_half(self, message: Message, *, queue: MessageQueue | None = None, timeout: float | None = None) -> Half:
+        """Store the message where nobody sees it until `decide` is called, by any transaction producer of the group.
+
+        Raises what `send` raises; it is sent once, see `send_in_transaction`.
+        """
+        sent, target = await self._send_half(message, None, queue, None, timeout)
+        return _half(sent, target)
+
+    async def decide(self, half: Half, decision: Decision) -> bool:
+        """Have the message delivered or not; whether the broker has answered that it is so. Raises ResponseError when it
+        refuses, RouteNotFound, ConnectError."""
+        route = await self._instance.routes.get(half.topic)
+        broker = route.master(half.broker_name)
+        if broker is None:
+            raise ConnectError(f"broker {half.broker_name} stands in no route of {half.topic}")
+        return await self._tell(broker, half, decision, None)
 
     async def _send_half(
         self,
@@ -182,32 +215,35 @@ class TransactionProducer(Producer):
         queue: MessageQueue | None,
         selector: Selector | None,
         timeout: float | None,
-    ) -> tuple[SendReceipt, str]:
-        """Store the message where nobody sees it: the receipt, and the broker's address."""
+    ) -> tuple[SendReceipt, Target]:
+        """Store the message where nobody sees it: the receipt, and where it is."""
         for name in DELAYS:
             if name in message.properties or (name == names.DELAY and message.delay_level):
                 # Apache's brokers would lose it.
                 raise InvalidMessage(f"a message in a transaction can't be delayed: it has the property {name}")
         choice = self._choice(message, key, queue, selector)
-        sending = self._composer.sending(
-            self._sender_now(), message, choice, key, self._deadline(timeout), ONCE, in_transaction=True
-        )
-        return await self._finish(sending), sending.target.address
+        sender, topic = self._sender_now(), self._composer.topic(message.topic)
+        deadline = self._deadline(sender, timeout)
+        sending = self._composer.sending(sender, topic, message, choice, key, deadline, ONCE, in_transaction=True)
+        return await self._finish(sending), sending.target
 
     async def _end(
-        self, broker: str, receipt: SendReceipt, message: Message, decision: Decision, remark: str | None
+        self, target: Target, receipt: SendReceipt, message: Message, decision: Decision, remark: str | None
     ) -> bool:
         """Tell the broker; whether it has answered."""
-        self._tell_hooks(message.topic, receipt.msg_id, message.all_properties(), broker, decision, False)
+        self._tell_hooks(message.topic, receipt.msg_id, message.all_properties(), target.address, decision, False)
+        return await self._tell(target.address, _half(receipt, target), decision, remark)
+
+    async def _tell(self, broker: str, half: Half, decision: Decision, remark: str | None) -> bool:
         header = EndTransaction(
             producer_group=self.group,
-            tran_state_table_offset=receipt.queue_offset,
-            commit_log_offset=ids.parse_offset_id(receipt.offset_id)[2],
+            tran_state_table_offset=half.offset,
+            commit_log_offset=half.position,
             commit_or_rollback=decision,
-            msg_id=receipt.msg_id,
-            topic=receipt.queue.topic,
-            transaction_id=receipt.msg_id,
-            bname=receipt.queue.broker_name,
+            msg_id=half.msg_id,
+            topic=half.topic,
+            transaction_id=half.msg_id,
+            bname=half.broker_name,
         )
         request = self._instance.request(RequestCode.END_TRANSACTION, header)
         request.remark = remark
@@ -216,12 +252,19 @@ class TransactionProducer(Producer):
                 await self._instance.remoting.send_oneway(broker, request)
                 return False
             await self._instance.remoting.ask(broker, request, API_TIMEOUT)
-        except RemotingError as error:
-            log.warning(
-                "broker %s may not know that transaction %s is a %s: %s", broker, receipt.msg_id, decision.name, error
-            )
+        except (RemotingError, ResponseError) as error:
+            if isinstance(error, ResponseError) and not self._is_misled(half, error):
+                raise
+            log.warning("broker %s may not know that transaction %s is a %s: %s", broker, half.msg_id, decision.name, error)
             return False
         return True
+
+    def _is_misled(self, half: Half, refused: ResponseError) -> bool:
+        """Whether a broker may have refused what is right: Apache's tell where a message would be in its static queue, and
+        want to hear where it is among their half messages (SendMessageProcessor.rewriteResponseForStaticTopic,
+        EndTransactionProcessor.checkPrepareMessage). They ask the checker later, and know the place themselves then."""
+        routes = self._instance.routes.known(half.topic)
+        return refused.code == ResponseCode.SYSTEM_ERROR and any(route.is_static for route in routes)
 
     # What brokers ask
 
@@ -265,3 +308,8 @@ class TransactionProducer(Producer):
         if self._instance.hooks is not None:
             end = TransactionEnd(self.group, topic, msg_id, properties, broker, decision.name, from_check)
             self._instance.hooks.transaction_ended(end)
+
+
+def _half(sent: SendReceipt, at: Target) -> Half:
+    position = ids.parse_offset_id(sent.offset_id)[2]
+    return Half(sent.queue.topic, at.broker_name, sent.msg_id, sent.queue_offset, position)

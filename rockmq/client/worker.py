@@ -14,29 +14,32 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TypeVar, Unpack
+from typing import Any, TypeVar, Unpack
 
 from rockmq.base.errors import ClientError
 from rockmq.client.client import Client
 from rockmq.client.consumer_options import ConsumerOptions
+from rockmq.client.decoding import Body, Decode
+from rockmq.client.delivery import ConsumedMessage
 from rockmq.client.handlers import Handler, KeyOf, Workers
 from rockmq.client.retries import Retry
 from rockmq.client.subscription import Topics
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
-H = TypeVar("H", bound=Handler)
+R = TypeVar("R")
 
 
 @dataclass(frozen=True)
 class _Subscription:
-    handler: Handler
+    handler: Handler[Any]
     topics: Topics
     group: str
     concurrency: int
     workers: Workers
     retry: Retry | None
-    ordered_by: KeyOf | None
+    ordered_by: KeyOf[Any] | None
+    decode: Decode[Any] | None
     options: ConsumerOptions
 
 
@@ -54,19 +57,20 @@ class Worker:
         topics: Topics,
         *,
         group: str,
+        decode: Decode[Body] | None = None,
         concurrency: int = 20,
         workers: Workers = "threads",
         retry: Retry | None = None,
-        ordered_by: KeyOf | None = None,
+        ordered_by: KeyOf[Body] | None = None,
         **options: Unpack[ConsumerOptions],
-    ) -> Callable[[H], H]:
+    ) -> Callable[[Callable[[ConsumedMessage[Body]], R]], Callable[[ConsumedMessage[Body]], R]]:
         """Decorates a handler of messages of these topics (`{"orders": "paid || refund"}`). Keywords are those of
         `Consumer.run` and of `Client.consumer`. Raises ClientError when the group has a handler already."""
         if any(group == each.group for each in self._subscriptions):
             raise ClientError(f"group {group!r} has a handler already: members of a group subscribe and work alike")
 
-        def decorate(handler: H) -> H:
-            said = _Subscription(handler, topics, group, concurrency, workers, retry, ordered_by, options)
+        def decorate(handler: Callable[[ConsumedMessage[Body]], R]) -> Callable[[ConsumedMessage[Body]], R]:
+            said = _Subscription(handler, topics, group, concurrency, workers, retry, ordered_by, decode, options)
             self._subscriptions.append(said)
             return handler
 
@@ -93,7 +97,7 @@ class Worker:
         self._stopped.set()
 
     async def _consume(self, mq: Client, said: _Subscription) -> None:
-        async with mq.consumer(said.group, said.topics, **said.options) as consumer:
+        async with mq.consumer(said.group, said.topics, decode=said.decode, **said.options) as consumer:
             run = consumer.run(
                 said.handler, said.concurrency, workers=said.workers, retry=said.retry, ordered_by=said.ordered_by
             )

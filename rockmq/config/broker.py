@@ -1,6 +1,6 @@
 """The broker's options (BrokerConfig.java, MessageStoreConfig.java, NettyServerConfig.java; store spec, section 8).
 
-Defaults are Apache's unless a comment says why not.
+Defaults are Apache's unless `apache` says what that is; a comment says why.
 """
 
 import ipaddress
@@ -16,8 +16,12 @@ from msgspec.structs import force_setattr
 from rockmq.base import address
 from rockmq.base.errors import ConfigError
 from rockmq.config import inert
+from rockmq.config.access import Access
 from rockmq.config.inert import Foreign
 from rockmq.config.key import Key, Options, Role, declare
+from rockmq.config.logs import Logs
+from rockmq.config.metrics import BrokerMetricsOptions
+from rockmq.config.tls import Tls
 
 INT_MAX = 2**31 - 1
 QUEUE_ENTRY_SIZE = 20
@@ -36,6 +40,14 @@ _DELAY = re.compile(r"([0-9]{1,12})([smhd])")
 _UNIT_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
+class BrokerRole(StrEnum):
+    """Whom a broker's group consists of."""
+
+    ASYNC_MASTER = "ASYNC_MASTER"
+    SYNC_MASTER = "SYNC_MASTER"
+    SLAVE = "SLAVE"
+
+
 class Flush(StrEnum):
     """When a send is acknowledged."""
 
@@ -50,17 +62,25 @@ def default_broker_name() -> str:
 
 class Identity(Options, frozen=True, kw_only=True):
     broker_cluster_name: Annotated[str, Key("Name of the cluster this broker belongs to.")] = "DefaultCluster"
-    broker_name: Annotated[str, Key("Name of this broker; master and slaves of a group share it.")] = field(
-        default_factory=default_broker_name
-    )
+    broker_name: Annotated[
+        str, Key("Name of this broker; master and slaves of a group share it.", default="the host's name")
+    ] = field(default_factory=default_broker_name)
     broker_id: Annotated[int, Key("0 is the master of its group.", ge=0, le=2**63 - 1)] = 0
-    broker_ip1: Annotated[str | None, Key("Host or address that clients are told; default: found out.")] = field(
+    broker_role: Annotated[
+        BrokerRole, Key("SYNC_MASTER starts too, and says that there is no slave to wait for; SLAVE isn't built yet.")
+    ] = BrokerRole.ASYNC_MASTER
+    # Clients ask for it: with a SYNC_MASTER that doesn't tell it they would expect a copy on a slave, as in 4.x.
+    in_sync_replicas: Annotated[
+        int,
+        Key("Brokers that have a message when its send is acknowledged; more than one isn't built yet.", ge=0, le=INT_MAX),
+    ] = 1
+    broker_ip1: Annotated[str | None, Key("Host or address that clients are told.", default="found out")] = field(
         default=None, name="brokerIP1"
     )
-    broker_ip2: Annotated[str | None, Key("Host or address that slaves are told; default: brokerIP1.")] = field(
+    broker_ip2: Annotated[str | None, Key("Host or address that slaves are told.", default="`brokerIP1`")] = field(
         default=None, name="brokerIP2"
     )
-    namesrv_addr: Annotated[str, Key("Name servers, host:port, separated by `;`.")] = field(
+    namesrv_addr: Annotated[str, Key("Name servers, host:port, separated by `;`.", default="`$NAMESRV_ADDR`")] = field(
         default_factory=lambda: os.environ.get("NAMESRV_ADDR", "")  # as in Java and in its container images
     )
     region_id: Annotated[str, Key("Region that send results carry.")] = "DefaultRegion"
@@ -72,6 +92,13 @@ class Identity(Options, frozen=True, kw_only=True):
                 raise ConfigError(
                     f"{key}={name}: expected 1 to 127 characters, none of them a blank, quote or one of : ; , @ # / \\"
                 )
+        if self.broker_role is BrokerRole.SLAVE:
+            raise ConfigError(f"brokerRole=SLAVE: {inert.REPLICATION}")
+        if self.in_sync_replicas > 1:
+            raise ConfigError(
+                f"inSyncReplicas={self.in_sync_replicas}: a send is acknowledged when it is on this broker's disk; "
+                f"waiting for others is {inert.REPLICATION}"
+            )
         if self.broker_id != 0:
             raise ConfigError(f"brokerId={self.broker_id}: only 0, a master's; {inert.REPLICATION}")
         for key, host in (("brokerIP1", self.broker_ip1), ("brokerIP2", self.broker_ip2)):
@@ -88,16 +115,25 @@ class Network(Options, frozen=True, kw_only=True):
     listen_port: Annotated[int, Key("Port for clients; two below it is the fast port.", ge=0, le=65535)] = 10911
     bind_address: Annotated[str, Key("Local address to listen on.")] = "0.0.0.0"
     # Beyond Apache: behind a port mapping the port clients must use isn't the one that is bound.
-    advertised_port: Annotated[int, Key("Port that clients are told; default: listenPort.", ge=1, le=65535)] | None = None
+    advertised_port: (
+        Annotated[int, Key("Port that clients are told.", default="`listenPort`", apache=None, ge=1, le=65535)] | None
+    ) = None
     server_channel_max_idle_time_seconds: Annotated[
         int, Key("A connection silent for so long is closed.", unit="seconds", ge=1, le=INT_MAX)
     ] = 120
     server_socket_backlog: Annotated[int, Key("Connections waiting to be accepted.", ge=1, le=65535)] = 1024
-    # Beyond Apache.
     client_send_quota: Annotated[
-        int, Key("What a connection may send a second; over it nothing is read from it. 0: no bound.", unit="bytes", ge=0)
+        int,
+        Key(
+            "What a connection may send a second; over it nothing is read from it. 0: no bound.",
+            unit="bytes",
+            apache=None,
+            ge=0,
+        ),
     ] = 0
-    connections_max: Annotated[int, Key("Open connections; over it new ones are refused.", ge=1, le=INT_MAX)] = 50_000
+    connections_max: Annotated[
+        int, Key("Open connections; over it new ones are refused.", apache=None, ge=1, le=INT_MAX)
+    ] = 50_000
 
 
 class Registration(Options, frozen=True, kw_only=True):
@@ -115,10 +151,10 @@ class Registration(Options, frozen=True, kw_only=True):
 
 
 class Topics(Options, frozen=True, kw_only=True):
-    auto_create_topic_enable: Annotated[bool, Key("Create a topic when it is first sent to.")] = True
-    auto_create_subscription_group: Annotated[bool, Key("Create a group when it first consumes.")] = True
+    auto_create_topic_enable: Annotated[bool, Key("Create a topic when it is first sent to.", reload=True)] = True
+    auto_create_subscription_group: Annotated[bool, Key("Create a group when it first consumes.", reload=True)] = True
     default_topic_queue_nums: Annotated[int, Key("Queues of a topic created so.", ge=1, le=65536)] = 8
-    broker_permission: Annotated[int, Key("What this broker allows: 4 read, 2 write, 6 both.", ge=0, le=7)] = 6
+    broker_permission: Annotated[int, Key("What this broker allows: 4 read, 2 write, 6 both.", reload=True, ge=0, le=7)] = 6
     cluster_topic_enable: Annotated[bool, Key("Make the topic named like the cluster usable.")] = True
     broker_topic_enable: Annotated[bool, Key("Make the topic named like the broker usable.")] = True
     trace_topic_enable: Annotated[bool, Key("Create the trace topic.")] = False
@@ -130,17 +166,22 @@ class Consumers(Options, frozen=True, kw_only=True):
     flush_consumer_offset_interval: Annotated[
         int, Key("Time between saves of consumer offsets.", unit="ms", ge=1, le=INT_MAX)
     ] = 5_000
-    long_polling_enable: Annotated[bool, Key("Let a pull wait for messages as long as the client asks.")] = True
+    long_polling_enable: Annotated[bool, Key("Let a pull wait for messages as long as the client asks.", reload=True)] = True
     short_polling_time_mills: Annotated[
-        int, Key("How long a pull waits when long polling is off.", unit="ms", ge=0, le=INT_MAX)
+        int, Key("How long a pull waits when long polling is off.", reload=True, unit="ms", ge=0, le=INT_MAX)
     ] = 1_000
-    notify_consumer_ids_changed_enable: Annotated[bool, Key("Tell a group's members when one comes or goes.")] = True
+    notify_consumer_ids_changed_enable: Annotated[
+        bool, Key("Tell a group's members when one comes or goes.", reload=True)
+    ] = True
     channel_expired_timeout: Annotated[
         int, Key("A client without heartbeat for so long is forgotten.", unit="ms", ge=1, le=2**63 - 1)
     ] = 120_000
-    suspended_pulls_max: Annotated[int, Key("Pulls that may wait at once.", ge=0, le=INT_MAX)] = 100_000
+    suspended_pulls_max: Annotated[int, Key("Pulls that may wait at once.", apache=None, ge=0, le=INT_MAX)] = 100_000
     slave_read_enable: Annotated[
-        bool, Key("Suggest to clients whether to pull from the master or from a slave, as their group is configured.")
+        bool,
+        Key(
+            "Suggest to clients whether to pull from the master or from a slave, as their group is configured.", reload=True
+        ),
     ] = False
     disable_consume_if_consumer_read_slowly: Annotated[
         bool, Key("Switch consumeEnable off for a group that is too far behind, until an operator switches it on.")
@@ -149,9 +190,11 @@ class Consumers(Options, frozen=True, kw_only=True):
         int, Key("How far behind the log's end a group is too far behind.", unit="bytes", ge=0, le=2**63 - 1)
     ] = 16 << 30
     # Apache's 32 is the default of its clients too, and silently cuts down those that ask for more.
-    max_transfer_count_on_message_in_memory: Annotated[int, Key("Messages in one pull.", ge=1, le=65536)] = 1024
+    max_transfer_count_on_message_in_memory: Annotated[
+        int, Key("Messages in one pull.", reload=True, apache="32", ge=1, le=65536)
+    ] = 1024
     max_transfer_bytes_on_message_in_memory: Annotated[
-        int, Key("Bytes in one pull when the client states none.", unit="bytes", ge=1, le=16_000_000)
+        int, Key("Bytes in one pull when the client states none.", reload=True, unit="bytes", ge=1, le=16_000_000)
     ] = 262_144
 
 
@@ -171,11 +214,11 @@ class Pop(Options, frozen=True, kw_only=True):
     pop_from_retry_probability: Annotated[
         int, Key("How often a pop looks for messages to be retried first.", unit="%", ge=0, le=100)
     ] = 20
-    default_message_request_mode: Annotated[RequestModes, Key("How groups get messages that nobody set a mode for.")] = (
-        RequestModes.PULL
-    )
+    default_message_request_mode: Annotated[
+        RequestModes, Key("How groups get messages that nobody set a mode for.", reload=True)
+    ] = RequestModes.PULL
     default_pop_share_queue_num: Annotated[
-        int, Key("Neighbours a client pops together with; below 1: all.", ge=-1, le=INT_MAX)
+        int, Key("Neighbours a client pops together with; below 1: all.", reload=True, ge=-1, le=INT_MAX)
     ] = -1
     server_load_balancer_enable: Annotated[bool, Key("Share queues out among clients that ask for their share.")] = True
 
@@ -194,9 +237,8 @@ class Filters(Options, frozen=True, kw_only=True):
     max_error_rate_of_bloom_filter: Annotated[
         int, Key("Messages that bloom bits let through wrongly.", unit="%", ge=1, le=99)
     ] = 20
-    # Beyond Apache.
     python_filters: Annotated[
-        str, Key("Functions that consumers may filter by, `name=module:function`, separated by `;`.")
+        str, Key("Functions that consumers may filter by, `name=module:function`, separated by `;`.", apache=None)
     ] = ""
 
     def __post_init__(self) -> None:
@@ -204,12 +246,22 @@ class Filters(Options, frozen=True, kw_only=True):
             raise ConfigError(f"pythonFilters={self.python_filters}: needs enablePropertyFilter=true")
 
 
+class Hooks(Options, frozen=True, kw_only=True):
+    """Functions of the operator's own. With a send hook each send is handled in Python, and none by the core alone."""
+
+    send_hooks: Annotated[
+        str, Key("Functions that are told of each send, `name=module:function`, separated by `;`.", apache=None)
+    ] = ""
+    consume_hooks: Annotated[str, Key("The same for messages that consumers get and give back.", apache=None)] = ""
+
+
 class Store(Options, frozen=True, kw_only=True):
     store_path_root_dir: Annotated[str, Key("Directory of the store.", path=True)] = field(
         default_factory=lambda: os.path.join(os.path.expanduser("~"), "store")
     )
     store_path_commit_log: Annotated[
-        str | None, Key("Directory of the log, or several, separated by `,`; default: commitlog in the store.", path=True)
+        str | None,
+        Key("Directory of the log, or several, separated by `,`.", path=True, default="`commitlog` in the store"),
     ] = None
     read_only_commit_log_store_paths: Annotated[
         str | None, Key("Directories, separated by `,`, whose log files are used, and that get no new ones.", path=True)
@@ -224,7 +276,7 @@ class Store(Options, frozen=True, kw_only=True):
         int, Key("Size of a file of a batch queue, a multiple of 46.", unit="bytes", ge=46, le=INT_MAX)
     ] = 13_800_000
     # Apache's default, ASYNC_FLUSH, acknowledges messages that a power cut loses. Ours doesn't.
-    flush_disk_type: Annotated[Flush, Key("When a send is acknowledged.")] = Flush.SYNC_FLUSH
+    flush_disk_type: Annotated[Flush, Key("When a send is acknowledged.", apache="ASYNC_FLUSH")] = Flush.SYNC_FLUSH
     sync_flush_timeout: Annotated[int, Key("Wait for the disk at a send.", unit="ms", ge=1, le=INT_MAX)] = 5_000
     flush_interval_commit_log: Annotated[
         int, Key("Time between flushes of the log with ASYNC_FLUSH.", unit="ms", ge=1, le=INT_MAX)
@@ -250,15 +302,19 @@ class Store(Options, frozen=True, kw_only=True):
     message_index_enable: Annotated[bool, Key("Keep the index that messages are found by key in.")] = True
     max_hash_slot_num: Annotated[int, Key("Hash slots of an index file.", ge=1, le=INT_MAX)] = 5_000_000
     max_index_num: Annotated[int, Key("Entries of an index file; one isn't used.", ge=2, le=INT_MAX)] = 20_000_000
-    max_msgs_num_batch: Annotated[int, Key("Messages that one query finds.", ge=1, le=65536)] = 64
-    default_query_max_num: Annotated[int, Key("The same for a unique key.", ge=1, le=65536)] = 32
+    max_msgs_num_batch: Annotated[int, Key("Messages that one query finds.", reload=True, ge=1, le=65536)] = 64
+    default_query_max_num: Annotated[int, Key("The same for a unique key.", reload=True, ge=1, le=65536)] = 32
     access_message_in_memory_max_ratio: Annotated[
         int, Key("How much of the machine's memory the end of the log is taken to have there.", unit="%", ge=0, le=100)
     ] = 40
-    data_read_ahead_enable: Annotated[bool, Key("Let the kernel read the log ahead of who reads it.")] = True
-    warm_maped_file_enable: Annotated[bool, Key("Bring the next log file into memory before it is used.")] = False
+    data_read_ahead_enable: Annotated[bool, Key("Let the kernel read the log ahead of who reads it.", reload=True)] = True
+    warm_maped_file_enable: Annotated[bool, Key("Bring the next log file into memory before it is used.", reload=True)] = (
+        False
+    )
     # Apache has no key for this: there it is a part of warming.
-    lock_log_in_memory: Annotated[bool, Key("Keep the log file in use and the next one from being swapped out.")] = False
+    lock_log_in_memory: Annotated[
+        bool, Key("Keep the log file in use and the next one from being swapped out.", apache=None)
+    ] = False
     # Apache's has two keys: with one of them alone it writes offsets that nothing stands at.
     enable_lmq: Annotated[bool, Key("Let a message name light queues (`%LMQ%…`) to be in too.")] = False
     enable_multi_dispatch: Annotated[bool, Key("Belongs to enableLmq: both or neither.")] = False
@@ -269,11 +325,12 @@ class Store(Options, frozen=True, kw_only=True):
     flush_delay_offset_interval: Annotated[
         int, Key("Time between saves of how far delay levels are delivered.", unit="ms", ge=1, le=INT_MAX)
     ] = 10_000
-    # Beyond Apache.
     scrub_bytes_per_second: Annotated[
-        int, Key("How fast old log files are read again and checked; 0: not.", unit="bytes", ge=0, le=INT_MAX)
+        int, Key("How fast old log files are read again and checked; 0: not.", unit="bytes", apache=None, ge=0, le=INT_MAX)
     ] = 8 << 20
-    transient_store_pool_enable: Annotated[bool, Key("Accepted, but not needed here: docs/adr/0005.")] = False
+    transient_store_pool_enable: Annotated[
+        bool, Key("Accepted, but not needed here, which the start says (docs/adr/0005).")
+    ] = False
 
     def __post_init__(self) -> None:
         entries = -(-self.mapped_file_size_consume_queue // QUEUE_ENTRY_SIZE)
@@ -342,46 +399,115 @@ class Retention(Options, frozen=True, kw_only=True):
     it says.
     """
 
+    # Not while running: messages that wait longer for their time are stored anew by it.
     file_reserved_time: Annotated[int, Key("Age at which a log file expires.", unit="hours", ge=0, le=INT_MAX)] = 72
-    delete_when: Annotated[str, Key("Hours of the day, separated by `;`, in which expired files are deleted.")] = "04"
-    # Beyond Apache.
+    delete_when: Annotated[
+        str, Key("Hours of the day, separated by `;`, in which expired files are deleted.", reload=True)
+    ] = "04"
     retention_bytes: (
-        Annotated[int, Key("Most bytes the log keeps, at any hour; default: no bound.", unit="bytes", ge=1, le=2**63 - 1)]
+        Annotated[
+            int,
+            Key(
+                "Most bytes the log keeps, at any hour.",
+                unit="bytes",
+                reload=True,
+                default="no bound",
+                apache=None,
+                ge=1,
+                le=2**63 - 1,
+            ),
+        ]
         | None
     ) = None
     retention_bytes_per_topic: (
         Annotated[
-            int, Key("Most bytes of a topic, file by file of the log; default: no bound.", unit="bytes", ge=1, le=2**63 - 1)
+            int,
+            Key(
+                "Most bytes of a topic, file by file of the log.",
+                unit="bytes",
+                default="no bound",
+                apache=None,
+                ge=1,
+                le=2**63 - 1,
+            ),
         ]
         | None
     ) = None
+    retention_groups: Annotated[
+        str,
+        Key("Groups, separated by `;`, whose messages aren't deleted before they have got them.", apache=None),
+    ] = ""
+    retention_groups_bytes: (
+        Annotated[
+            int,
+            Key(
+                "Size of the log over which nothing is held for them.",
+                unit="bytes",
+                default="no bound",
+                apache=None,
+                ge=1,
+                le=2**63 - 1,
+            ),
+        ]
+        | None
+    ) = None
+    retention_groups_disk_ratio: Annotated[
+        int,
+        Key(
+            "Use of the disk over which nothing is held for them; 100: all is, and a full disk refuses messages.",
+            unit="%",
+            apache=None,
+            ge=1,
+            le=100,
+        ),
+    ] = 80
     disk_max_used_space_ratio: Annotated[
-        int, Key("Use of the disk over which expired files are deleted at any hour.", unit="%", ge=1, le=100)
+        int, Key("Use of the disk over which expired files are deleted at any hour.", reload=True, unit="%", ge=1, le=100)
     ] = 75
     disk_space_clean_forcibly_ratio: Annotated[
         int,
-        Key("Use of the disk over which the oldest files are deleted though they haven't expired.", unit="%", ge=1, le=100),
+        Key(
+            "Use of the disk over which the oldest files are deleted though they haven't expired.",
+            reload=True,
+            unit="%",
+            ge=1,
+            le=100,
+        ),
     ] = 85
     disk_space_warning_level_ratio: Annotated[
-        int, Key("Use of the disk over which no messages are taken.", unit="%", ge=1, le=100)
+        int, Key("Use of the disk over which no messages are taken.", reload=True, unit="%", ge=1, le=100)
     ] = 90
-    clean_file_forcibly_enable: Annotated[bool, Key("Whether a full disk may cost files that haven't expired.")] = True
+    clean_file_forcibly_enable: Annotated[
+        bool, Key("Whether a full disk may cost files that haven't expired.", reload=True)
+    ] = True
     clean_resource_interval: Annotated[int, Key("Time between looks for files to delete.", unit="ms", ge=10, le=INT_MAX)] = (
         10_000
     )
-    delete_file_batch_max: Annotated[int, Key("Log files deleted at one such look.", ge=1, le=INT_MAX)] = 10
-    delete_commit_log_files_interval: Annotated[int, Key("Pause between two of them.", unit="ms", ge=0, le=INT_MAX)] = 100
+    delete_file_batch_max: Annotated[int, Key("Log files deleted at one such look.", reload=True, ge=1, le=INT_MAX)] = 10
+    delete_commit_log_files_interval: Annotated[
+        int, Key("Pause between two of them.", reload=True, unit="ms", ge=0, le=INT_MAX)
+    ] = 100
 
     def __post_init__(self) -> None:
         if not self.delete_hours:
             raise ConfigError("deleteWhen is empty: expected hours 0 to 23, separated by `;`")
+        if self.held_groups and self.retention_bytes_per_topic is not None:
+            raise ConfigError(
+                f"retentionGroups={self.retention_groups}: can't be with retentionBytesPerTopic, which hides messages from "
+                "groups before they are deleted"
+            )
+
+    @property
+    def held_groups(self) -> list[str]:
+        """`retentionGroups` as names."""
+        return [each.strip() for each in self.retention_groups.split(";") if each.strip()]
 
     @property
     def delete_hours(self) -> frozenset[int]:
         """`deleteWhen` as numbers."""
         hours = [each.strip() for each in self.delete_when.split(";") if each.strip()]
         for each in hours:
-            if not (each.isascii() and each.isdigit() and int(each) < 24):
+            if not (each.isascii() and each.isdigit() and len(each) <= 2 and int(each) < 24):
                 raise ConfigError(f"deleteWhen={self.delete_when}: {each!r} is no hour; expected 0 to 23, separated by `;`")
         return frozenset(map(int, hours))
 
@@ -392,7 +518,7 @@ class Timers(Options, frozen=True, kw_only=True):
     timer_wheel_enable: Annotated[bool, Key("Take messages that are to be delivered at a time.")] = True
     timer_precision_ms: Annotated[int, Key("Step of that time: 100, 200, 500 or 1000.", unit="ms")] = 1_000
     timer_max_delay_sec: Annotated[
-        int, Key("How far ahead that time may be; a year at most.", unit="seconds", ge=0, le=366 * 86_400)
+        int, Key("How far ahead that time may be; a year at most.", reload=True, unit="seconds", ge=0, le=366 * 86_400)
     ] = 259_200
     timer_roll_window_slot: Annotated[
         int, Key("Steps after which a message that waits longer is stored anew.", ge=0, le=INT_MAX)
@@ -400,10 +526,13 @@ class Timers(Options, frozen=True, kw_only=True):
     timer_flush_interval_ms: Annotated[
         int, Key("Time between saves of how far timers are.", unit="ms", ge=1, le=INT_MAX)
     ] = 1_000
-    timer_stop_enqueue: Annotated[bool, Key("Leave new messages in the queue of timers.")] = False
-    timer_stop_dequeue: Annotated[bool, Key("Deliver none that is due.")] = False
+    timer_stop_enqueue: Annotated[bool, Key("Leave new messages in the queue of timers.", reload=True)] = False
+    timer_stop_dequeue: Annotated[bool, Key("Deliver none that is due.", reload=True)] = False
     timer_congest_num_each_slot: Annotated[
-        int, Key("Messages of one step, over which some, and over twice as many all, are refused.", ge=0, le=INT_MAX)
+        int,
+        Key(
+            "Messages of one step, over which some, and over twice as many all, are refused.", reload=True, ge=0, le=INT_MAX
+        ),
     ] = INT_MAX
     mapped_file_size_timer_log: Annotated[int, Key("Size of a file of the timer log.", unit="bytes", ge=128, le=INT_MAX)] = (
         104_857_600
@@ -427,7 +556,9 @@ class Transactions(Options, frozen=True, kw_only=True):
         int, Key("Age at which the producer of an undecided message is asked.", unit="ms", ge=0, le=2**63 - 1)
     ] = 6_000
     transaction_check_interval: Annotated[int, Key("Time between such questions.", unit="ms", ge=1, le=2**63 - 1)] = 30_000
-    transaction_check_max: Annotated[int, Key("Questions after which a message is given up.", ge=1, le=INT_MAX)] = 15
+    transaction_check_max: Annotated[
+        int, Key("Questions after which a message is given up.", reload=True, ge=1, le=INT_MAX)
+    ] = 15
     transaction_op_msg_max_size: Annotated[
         int, Key("Size at which the offsets of finished messages are written.", unit="bytes", ge=1, le=1 << 20)
     ] = 4_096
@@ -447,10 +578,15 @@ class BrokerOptions(Role, frozen=True, kw_only=True):
     consumers: Consumers = field(default_factory=Consumers)
     pop: Pop = field(default_factory=Pop)
     filters: Filters = field(default_factory=Filters)
+    hooks: Hooks = field(default_factory=Hooks)
     store: Store = field(default_factory=Store)
     retention: Retention = field(default_factory=Retention)
     timers: Timers = field(default_factory=Timers)
     transactions: Transactions = field(default_factory=Transactions)
+    access: Access = field(default_factory=Access)
+    metrics: BrokerMetricsOptions = field(default_factory=BrokerMetricsOptions)
+    logs: Logs = field(default_factory=Logs)
+    tls: Tls = field(default_factory=Tls)
 
 
 def _directories(text: str | None) -> list[str]:

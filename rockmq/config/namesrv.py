@@ -8,6 +8,9 @@ from msgspec import field
 from rockmq.config import inert
 from rockmq.config.inert import Foreign
 from rockmq.config.key import Key, Options, Role, declare
+from rockmq.config.logs import Logs
+from rockmq.config.metrics import NamesrvMetricsOptions
+from rockmq.config.tls import Tls
 
 INT_MAX = 2**31 - 1
 
@@ -19,7 +22,9 @@ class NamesrvNetwork(Options, frozen=True, kw_only=True):
         int, Key("A connection silent for so long is closed.", unit="seconds", ge=1, le=INT_MAX)
     ] = 120
     server_socket_backlog: Annotated[int, Key("Connections waiting to be accepted.", ge=1, le=65535)] = 1024
-    connections_max: Annotated[int, Key("Open connections; over it new ones are refused.", ge=1, le=INT_MAX)] = 50_000
+    connections_max: Annotated[
+        int, Key("Open connections; over it new ones are refused.", apache=None, ge=1, le=INT_MAX)
+    ] = 50_000
 
 
 class Files(Options, frozen=True, kw_only=True):
@@ -28,7 +33,13 @@ class Files(Options, frozen=True, kw_only=True):
     )
     # Apache writes $HOME/namesrv/namesrv.properties, which it then never reads. Here changes go where they are read.
     config_store_path: Annotated[
-        str | None, Key("File that changes are written to; without it they last until the next start.", path=True)
+        str | None,
+        Key(
+            "File that changes are written to; without it they last until the next start.",
+            path=True,
+            default="none",
+            apache="$HOME/namesrv/namesrv.properties",
+        ),
     ] = None
     config_black_list: Annotated[str, Key("Keys, separated by `;`, that no request may change.")] = (
         "configBlackList;configStorePath;kvConfigPath"
@@ -44,7 +55,7 @@ class Routes(Options, frozen=True, kw_only=True):
         bool, Key("Drop a topic's queues of a broker whose registration lacks it.", reload=True)
     ] = False
     scan_not_active_broker_interval: Annotated[
-        int, Key("Time between looks for silent brokers.", unit="ms", ge=10, le=INT_MAX)
+        int, Key("Time between looks for silent brokers.", unit="ms", apache="5000", ge=10, le=INT_MAX)
     ] = 10_000
     enable_topic_list: Annotated[bool, Key("Answer lists of some topics.", reload=True)] = True
     enable_all_topic_list: Annotated[bool, Key("Answer the list of all topics.", reload=True)] = True
@@ -59,3 +70,6 @@ class NamesrvOptions(Role, frozen=True, kw_only=True):
     network: NamesrvNetwork = field(default_factory=NamesrvNetwork)
     files: Files = field(default_factory=Files)
     routes: Routes = field(default_factory=Routes)
+    metrics: NamesrvMetricsOptions = field(default_factory=NamesrvMetricsOptions)
+    logs: Logs = field(default_factory=Logs)
+    tls: Tls = field(default_factory=Tls)

@@ -14,6 +14,9 @@ from pathlib import Path
 
 from rockmq.base.errors import ConfigError
 
+CHANGES_SIZE_MAX = 65_536
+"""Bytes of changes in one request: they are read in the server's loop."""
+
 _BLANK = " \t\f"
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 _LINE_END = re.compile("\r\n|\r|\n")
@@ -35,6 +38,13 @@ def read_bytes(data: bytes) -> dict[str, str]:
         return read(data.decode())
     except UnicodeDecodeError:
         return read(data.decode("iso-8859-1"))
+
+
+def read_changes(data: bytes) -> dict[str, str]:
+    """As `read_bytes`, of a request. Raises ConfigError also when it is over `CHANGES_SIZE_MAX`."""
+    if len(data) > CHANGES_SIZE_MAX:
+        raise ConfigError(f"{len(data)} bytes of changes: expected {CHANGES_SIZE_MAX} at most")
+    return read_bytes(data)
 
 
 def read_file(path: Path) -> dict[str, str]:
@@ -61,6 +71,41 @@ def arguments(words: Iterable[str]) -> dict[str, str]:
 def write(properties: Mapping[str, str]) -> str:
     """One line `key=value` each, in the mapping's order; what both this reader and Java's give back unchanged."""
     return "".join(f"{_escaped(key, is_key=True)}={_escaped(value)}\n" for key, value in properties.items())
+
+
+def rewritten(data: bytes, changes: Mapping[str, str]) -> str:
+    """A text with other values of some keys: their lines are replaced, what is new comes behind, and all else stays as it
+    is. Raises ConfigError."""
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        text = data.decode("iso-8859-1")
+    lines = _LINE_END.split(text.removeprefix("\ufeff"))
+    if lines and not lines[-1]:
+        lines.pop()
+    starts = list(_logical_lines("\n".join(lines)))
+    kept, left = [], dict(changes)
+    at = 0
+    for number, line in starts:
+        kept += lines[at : number - 1]
+        at = number - 1
+        while at < len(lines) and _goes_on(lines[at]):
+            at += 1
+        if at == len(lines):  # the last line goes on, and nothing follows
+            lines[-1] = lines[-1][:-1]
+        at = min(at + 1, len(lines))
+        name = _unescaped(_split(line)[0], number)
+        if name not in changes:
+            kept += lines[number - 1 : at]
+        elif name in left:
+            kept.append(write({name: left.pop(name)}).rstrip("\n"))
+    kept += lines[at:]
+    return "\n".join([*kept, write(left).rstrip("\n")] if left else kept) + "\n"
+
+
+def _goes_on(line: str) -> bool:
+    """Whether the next line belongs to this one."""
+    return (len(line) - len(line.rstrip("\\"))) % 2 == 1
 
 
 def _logical_lines(text: str) -> Iterable[tuple[int, str]]:

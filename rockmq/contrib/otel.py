@@ -87,7 +87,6 @@ class OpenTelemetry(Hook):
             "messaging.message.id": message.msg_id,
             "messaging.message.body.size": len(message.body),
             "messaging.destination.partition.id": str(consumption.queue.queue_id),
-            "messaging.rocketmq.consumption_model": "clustering",
         }
         found = propagate.extract(message.properties)
         span = self._tracer.start_span(
@@ -134,8 +133,9 @@ def _message(found: Mapping[str, str]) -> Attributes:
     if names.SHARDING_KEY in found:
         attributes["messaging.rocketmq.message.group"] = found[names.SHARDING_KEY]
     for name, key in _NUMBERS.items():
-        if found.get(name, "").isdigit():
-            attributes[key] = int(found[name])
+        number = names.number(found.get(name))
+        if number is not None:
+            attributes[key] = number
     return attributes
 
 

@@ -10,12 +10,15 @@ another one gets when it has ended. The label `delay` holds a task back for so m
 SmartRetryMiddleware makes use of. Results are a matter of taskiq's result backends.
 """
 
+import logging
 from collections.abc import AsyncGenerator
 
 from taskiq import AckableMessage, AsyncBroker, BrokerMessage
 
-from rockmq.base.errors import ClientClosed, RouteNotFound
+from rockmq.base.errors import ClientClosed, ProtocolError, RouteNotFound
 from rockmq.client import Client, Consumer, Message, Producer
+
+log = logging.getLogger(__name__)
 
 TOPIC = "taskiq"
 GROUP = "taskiq"
@@ -45,9 +48,16 @@ class RockMQBroker(AsyncBroker):
         self._consumer: Consumer | None = None
 
     async def startup(self) -> None:
-        """Connect, and make the topic if there is none; a worker joins the group."""
+        """Connect, and make the topic if there is none; a worker joins the group. Raises RemotingError, ResponseError."""
         await super().startup()
         await self._client.start()
+        try:
+            await self._join()
+        except BaseException:
+            await self._client.close()
+            raise
+
+    async def _join(self) -> None:
         try:
             await self._client.queues(self._topic)
         except RouteNotFound:
@@ -78,4 +88,10 @@ class RockMQBroker(AsyncBroker):
         if self._consumer is None:
             raise ClientClosed("this broker doesn't listen: it wasn't started as a worker's")
         async for message in self._consumer:
-            yield AckableMessage(data=message.body, ack=message.ack)
+            try:
+                data = message.body
+            except ProtocolError as error:  # which would end the worker's listening
+                log.error("no worker gets a task, it is a dead letter: %s", error)
+                await message.dead_letter()
+                continue
+            yield AckableMessage(data=data, ack=message.ack)

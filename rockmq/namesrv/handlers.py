@@ -6,11 +6,11 @@ from pathlib import Path
 
 from msgspec import UNSET
 
-from rockmq.base import files
+from rockmq.base import files, logs
 from rockmq.base.clock import Clock
 from rockmq.base.errors import ConfigError
 from rockmq.config import properties
-from rockmq.config.key import changed, dump
+from rockmq.config.key import changed, dump, masked
 from rockmq.config.namesrv import NamesrvOptions
 from rockmq.namesrv import registration, shapes
 from rockmq.namesrv.kv import ORDER_TOPIC_CONFIG, KVConfig, KVError
@@ -24,7 +24,7 @@ from rockmq.protocol.header import Header
 from rockmq.protocol.headers import registration as registering
 from rockmq.protocol.headers import route as routes
 from rockmq.remoting.connection import Connection
-from rockmq.remoting.dispatch import Handler, Refusal
+from rockmq.remoting.dispatch import Handler, Refusal, about
 
 log = logging.getLogger(__name__)
 
@@ -130,8 +130,9 @@ class Handlers:
             connection.on_close.append(self._carriers.discard)
             connection.on_close.append(self._table.connection_lost)
 
-    def unregister_broker(self, header: registering.UnregisterBroker, request: Command, _: Connection) -> Command:
-        log.info("%s at %s leaves", header.broker_name, header.broker_addr)
+    def unregister_broker(self, header: registering.UnregisterBroker, request: Command, connection: Connection) -> Command:
+        found = {"broker": header.broker_name, "address": header.broker_addr}
+        log.info("a broker leaves", extra={**found, **about(request, connection)})
         self._table.unregister(header.cluster_name, header.broker_addr)
         return reply(request)
 
@@ -155,12 +156,14 @@ class Handlers:
 
     def wipe_write_permission(self, header: routes.WipeWritePerm, request: Command, connection: Connection) -> Command:
         count = self._table.wipe_write_permission(header.broker_name)
-        log.info("%s took the write permission of %d topics of %s", connection.peer, count, header.broker_name)
+        by = {"broker": header.broker_name, **about(request, connection)}
+        log.info("%d topics of a broker lost their write permission", count, extra=by)
         return reply(request, header=routes.WipeResponse(count))
 
     def add_write_permission(self, header: routes.AddWritePerm, request: Command, connection: Connection) -> Command:
         count = self._table.add_write_permission(header.broker_name)
-        log.info("%s gave back the write permission of %d topics of %s", connection.peer, count, header.broker_name)
+        by = {"broker": header.broker_name, **about(request, connection)}
+        log.info("%d topics of a broker got back their write permission", count, extra=by)
         return reply(request, header=routes.AddResponse(count))
 
     # Routes
@@ -211,7 +214,8 @@ class Handlers:
         return reply(request)
 
     def delete_topic(self, header: routes.DeleteTopicInNamesrv, request: Command, connection: Connection) -> Command:
-        log.info("%s deletes topic %s of %s", connection.peer, header.topic, header.cluster_name or "all clusters")
+        of = {"topic": header.topic, "cluster": header.cluster_name or "all"}
+        log.info("a topic is deleted", extra={**of, **about(request, connection)})
         self._table.delete_topic(header.topic, header.cluster_name or None)
         return reply(request)
 
@@ -253,7 +257,7 @@ class Handlers:
 
     def update_config(self, _header: Header, request: Command, connection: Connection) -> Command:
         try:
-            changes = properties.read_bytes(request.body)
+            changes = properties.read_changes(request.body)
             black = ALWAYS_BLACK_LISTED.union(self._options.files.config_black_list.split(";")) & changes.keys()
             if black:
                 names = ", ".join(sorted(black))
@@ -262,14 +266,16 @@ class Handlers:
             self._save_config(changes)
         except ConfigError as error:
             raise Refusal(ResponseCode.INVALID_PARAMETER, str(error)) from None
+        if options.logs != self._options.logs:
+            logs.set_level(options.logs.log_level)
         self._options = options
-        log.info("%s changed the configuration: %s", connection.peer, changes)
+        log.info("the configuration was changed: %s", masked(NamesrvOptions, changes), extra=about(request, connection))
         return reply(request)
 
     def _save_config(self, changes: dict[str, str]) -> None:
         if self._options.files.config_store_path is None or not changes:
             return
-        path = Path(self._options.files.config_store_path)
+        path = Path(self._options.files.config_store_path).resolve()  # of a symbolic link what it names is replaced
         saved = properties.read_file(path) if path.exists() else {}
         try:
             files.save(path, properties.write(saved | changes))

@@ -10,6 +10,7 @@ What holds at every moment:
 """
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -109,6 +110,8 @@ class RouteTable:
         self._clusters: dict[str, set[str]] = {}
         self._living: dict[str, _Live] = {}  # by address
         self._topics: dict[str, dict[str, QueueData]] = {}
+        self.expired = 0
+        """Brokers that fell silent."""
 
     # Brokers
 
@@ -123,7 +126,7 @@ class RouteTable:
         before = self._living.get(it.address)
         if held is not None and held != it.address and self._is_newer(held, it.version):
             # A deposed master that doesn't know it yet. It is told nothing, as by Apache, and loses its place.
-            log.warning("ignoring %s as %s: %s has a newer state", it.address, _title(it), held)
+            log.warning("a registration is ignored: the broker at %s has a newer state", held, extra=_about(it))
             self._forget(it.address)
             return Master()
         moved = before is not None and (before.cluster, before.broker_name) != (it.cluster, it.broker_name)
@@ -143,7 +146,7 @@ class RouteTable:
             filter_servers=it.filter_servers,
         )
         if before is None:
-            log.info("%s registered at %s with %d topics", _title(it), it.address, len(it.topics))
+            log.info("a broker registered with %d topics", len(it.topics), extra=_about(it))
         if it.broker_id == MASTER_ID or (it.acting_master is not None and it.broker_id == min(broker.addresses)):
             changed = held is None or moved or before is None or before.version != it.version
             self._take_topics(broker, it, everything=changed, drop_missing=drop_missing)
@@ -175,14 +178,14 @@ class RouteTable:
         if broker is None:
             broker = self._brokers[it.broker_name] = _Broker(it.cluster, it.broker_name)
         elif broker.cluster != it.cluster:
-            log.warning("%s at %s: the name is also used in cluster %s", _title(it), it.address, broker.cluster)
+            log.warning("a broker's name is also used in cluster %s", broker.cluster, extra=_about(it))
         self._clusters.setdefault(it.cluster, set()).add(it.broker_name)
         # A slave that became master keeps its address and changes its id.
         for each in [each for each, address in broker.addresses.items() if address == it.address]:
             del broker.addresses[each]
         replaced = broker.addresses.get(it.broker_id)
         if replaced is not None:
-            log.warning("%s moves from %s to %s", _title(it), replaced, it.address)
+            log.warning("a broker moves from %s", replaced, extra=_about(it))
             self._living.pop(replaced, None)
         broker.addresses[it.broker_id] = it.address
         broker.acting_master = bool(it.acting_master)
@@ -230,19 +233,30 @@ class RouteTable:
         live = self._living.get(address)
         return live.version if live is not None and live.cluster == cluster else None
 
+    def brokers_by_cluster(self) -> dict[str, int]:
+        """How many addresses are registered."""
+        return Counter(live.cluster for live in self._living.values())
+
+    @property
+    def topic_count(self) -> int:
+        return len(self._topics)
+
     def expire(self) -> list[object]:
         """Forget the brokers that were silent too long; the connections they had registered by."""
         now = self._clock.monotonic()
         expired = [(address, live) for address, live in self._living.items() if now - live.seen > live.timeout]
         for address, live in expired:
-            log.warning("%s at %s is gone: silent for %.0f s", live.broker_name, address, now - live.seen)
+            silent = {"broker": live.broker_name, "address": address}
+            log.warning("a broker is gone: silent for %.0f s", now - live.seen, extra=silent)
             self._forget(address)
+        self.expired += len(expired)
         return [live.connection for _, live in expired]
 
     def connection_lost(self, connection: object) -> None:
         """Forget the brokers whose latest registration came by this connection."""
         for address in [address for address, live in self._living.items() if live.connection is connection]:
-            log.warning("%s at %s is gone: its connection was lost", self._living[address].broker_name, address)
+            gone = {"broker": self._living[address].broker_name, "address": address}
+            log.warning("a broker is gone: its connection was lost", extra=gone)
             self._forget(address)
 
     def _forget(self, address: str) -> None:
@@ -264,7 +278,7 @@ class RouteTable:
             self._clusters[cluster].discard(broker.name)
             if not self._clusters[cluster]:
                 del self._clusters[cluster]
-        log.info("%s has no address left", broker.name)
+        log.info("a broker has no address left", extra={"broker": broker.name})
 
     # Topics
 
@@ -389,6 +403,10 @@ def within_zone(route: TopicRouteData, zone: str) -> TopicRouteData:
         queue_datas=[queues for queues in route.queue_datas if queues.broker_name not in outside],
         topic_queue_mapping_by_broker=route.topic_queue_mapping_by_broker,
     )
+
+
+def _about(it: Registration) -> dict[str, object]:
+    return {"broker": it.broker_name, "broker_id": it.broker_id, "cluster": it.cluster, "address": it.address}
 
 
 def _title(it: Registration) -> str:

@@ -9,7 +9,15 @@ from enum import IntEnum
 import msgspec
 
 from rockmq import _core
-from rockmq._core import decode_columns, decode_records
+from rockmq._core import (
+    decode_columns,
+    decode_messages,
+    decode_records,
+    encode_batch,
+    encode_bodies,
+    encode_columns,
+    java_hashes,
+)
 from rockmq.protocol import header as headers
 from rockmq.protocol.codes import ResponseCode
 from rockmq.protocol.header import Header
@@ -22,9 +30,15 @@ __all__ = [
     "VERSION",
     "Command",
     "Serializer",
+    "body",
     "decode_columns",
+    "decode_messages",
     "decode_records",
+    "encode_batch",
+    "encode_bodies",
+    "encode_columns",
     "from_tuple",
+    "java_hashes",
     "recode",
     "reply",
     "request",
@@ -60,6 +74,10 @@ class Command(msgspec.Struct):
     language: str = "PYTHON"
     version: int = VERSION
     serializer: int = Serializer.JSON
+    arrived: float = 0.0
+    """Of a request that is being answered: when it came, by the loop's time."""
+    is_parked: bool = False
+    """Whether it waits for messages, or did."""
 
     @property
     def is_response(self) -> bool:
@@ -72,6 +90,11 @@ class Command(msgspec.Struct):
     def encode(self) -> bytes:
         """The frame."""
         return _core.encode_frame(self.serializer, self.code, self.opaque, self.flag, self.remark, self.fields, self.body)
+
+
+def body(frame: bytes) -> bytes:
+    """The body of an encoded frame: four bytes say how much follows, of four more all but the first how much is header."""
+    return frame[8 + int.from_bytes(frame[5:8]) :]
 
 
 def from_tuple(cut: "_core.Command") -> Command:

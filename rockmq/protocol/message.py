@@ -8,15 +8,16 @@ Client batch: for each message size, magic 0, CRC 0, flag (i32 each), body (i32 
 
 import struct
 import zlib
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from typing import Self
 
 import msgspec
+from msgspec.structs import replace
 
 from rockmq.base import address
-from rockmq.base.errors import ProtocolError
-from rockmq.protocol import ids, properties
-from rockmq.protocol.codec import decode_records
+from rockmq.base.errors import InvalidMessage, ProtocolError
+from rockmq.protocol import ids, properties, topics
+from rockmq.protocol.codec import decode_messages, decode_records
 from rockmq.protocol.compression import decompress
 from rockmq.protocol.flags import MessageFlag
 
@@ -24,14 +25,11 @@ INNER = MessageFlag.NEED_UNWRAP | MessageFlag.INNER_BATCH
 """The flags of a record that is a whole batch; its messages have the queue offsets from the record's on."""
 _MAGIC, _MAGIC_V2 = 0xDAA320A7, 0xDAA320AB
 _TOPIC_V1_MAX = 127
-_BATCH_HEAD = struct.Struct(">iiiii").pack
-_LENGTH = struct.Struct(">h").pack
 _BEFORE_BODY = 72
 """Bytes of a stored record before its body, less its two hosts."""
 
 
-@dataclass(slots=True)
-class Message:
+class Message(msgspec.Struct):
     """A message to send. `keys` are indexed words, `tag` is what consumers filter by, `properties` are the user's own.
 
     With a `delay_level` consumers get it later: after what the broker's `messageDelayLevel` says, by default 1 s for level 1
@@ -42,9 +40,49 @@ class Message:
     body: bytes
     tag: str | None = None
     keys: Sequence[str] | str = ()
-    properties: dict[str, str] = field(default_factory=dict)
+    properties: dict[str, str] = {}  # each message has its own, made by msgspec
     flag: int = 0
     delay_level: int = 0
+
+    @classmethod
+    def json(
+        cls,
+        topic: str,
+        value: object,
+        *,
+        tag: str | None = None,
+        keys: Sequence[str] | str = (),
+        properties: Mapping[str, str] | None = None,
+        delay_level: int = 0,
+    ) -> "Message":
+        """A message whose body is an object as JSON: a dataclass, a `msgspec.Struct`, a dict, whatever msgspec knows.
+
+        Consumers get it back by `decode`. Raises InvalidMessage for what can't be JSON.
+        """
+        try:
+            body = msgspec.json.encode(value)
+        except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
+            raise InvalidMessage(f"{type(value).__name__} can't be sent as JSON: {error}") from error
+        return cls(topic, body, tag, keys, dict(properties or {}), delay_level=delay_level)
+
+    def also_in(self, *light_queues: str) -> Self:
+        """This message, which is then in these light queues, too (INNER_MULTI_DISPATCH, LmqDispatch.java):
+        `Message("chat", b"...").also_in("alice", "bob")`. `Client.light_queues` says where they are read.
+
+        Its broker must have them (`enableLmq`, `enableMultiDispatch`); nobody has to create one. They are in addition to
+        those of an earlier call. Raises InvalidMessage for a name that none can have.
+        """
+        named = [topics.light_queue(name) for name in light_queues]
+        for queue in named:
+            fault = topics.light_queue_fault(queue)
+            if fault is not None:
+                raise InvalidMessage(f"light queue: {fault}")
+        held = self.properties.get(properties.INNER_MULTI_DISPATCH, "").split(",")
+        # One that comes twice would count twice in Apache's broker.
+        named = list(dict.fromkeys([*filter(None, held), *named]))
+        if named:
+            self.properties = self.properties | {properties.INNER_MULTI_DISPATCH: ",".join(named)}
+        return self
 
     def all_properties(self) -> dict[str, str]:
         """The user's properties with tag, keys and delay level as the properties they travel in."""
@@ -58,7 +96,7 @@ class Message:
         return found
 
 
-class StoredMessage(msgspec.Struct, kw_only=True):
+class StoredMessage(msgspec.Struct, gc=False):
     """A message that a broker stored (MessageExt.java). Times are milliseconds since the epoch; `position` is its
     physical offset in the commit log of the broker at `store_host`; the body is decompressed, or, if there is a `fault`
     that names the message and says why it can't be, as it was stored."""
@@ -99,6 +137,19 @@ class StoredMessage(msgspec.Struct, kw_only=True):
         return self.properties.get(properties.KEYS, "").split()
 
     @property
+    def light_queues(self) -> dict[str, int]:
+        """The light queues that the message is in, by their names without prefix, and its offset in each."""
+        queues = self.properties.get(properties.INNER_MULTI_DISPATCH, "").rstrip(",").split(",")
+        offsets = self.properties.get(properties.INNER_MULTI_QUEUE_OFFSET, "").rstrip(",").split(",")
+        if len(queues) != len(offsets):
+            return {}
+        return {
+            queue.removeprefix(topics.LIGHT_PREFIX): int(offset)
+            for queue, offset in zip(queues, offsets, strict=True)
+            if topics.is_light(queue) and offset.isdecimal() and offset.isascii() and len(offset) < 20
+        }
+
+    @property
     def born_address(self) -> str:
         return address.join(*address.from_bytes(self.born_host))
 
@@ -111,49 +162,40 @@ def decode_stored(
     With `keep_faulty` messages whose bodies can't be decompressed are among them, with their `fault`.
     """
     try:
-        records = decode_records(data)
+        messages, flags = decode_messages(data, broker_name, StoredMessage, check_crc)
     except ValueError as error:
         raise ProtocolError(f"stored messages: {error}") from None
-    messages: list[StoredMessage] = []
-    for record in records:
-        (size, crc, queue_id, flag, queue_offset, position, sys_flag, born_timestamp, born_host, store_timestamp) = record[
-            :10
+    if not flags & (MessageFlag.COMPRESSED | INNER):
+        return messages
+    return [each for message in messages for each in _unpacked(message, keep_faulty)]
+
+
+def _unpacked(message: StoredMessage, keep_faulty: bool) -> list[StoredMessage]:
+    """A message with its body decompressed, or those of an inner batch."""
+    try:
+        body = decompress(message.sys_flag, message.body)
+        if message.sys_flag & INNER != INNER:
+            message.body = body
+            return [message]
+        return [
+            replace(message, flag=flag, body=body, properties=properties.decode(text), queue_offset=offset)
+            for offset, (flag, body, text) in enumerate(_inner(body, message.properties), message.queue_offset)
         ]
-        store_host, reconsume_times, prepared, body, topic, text = record[10:]
-        if check_crc and zlib.crc32(body) & 0x7FFF_FFFF != crc:
-            raise ProtocolError(f"body of the message at position {position} fails its CRC")
-        parts, fault = [(flag, body, text)], None
-        try:
-            parts = [(flag, decompress(sys_flag, body), text)]
-            if sys_flag & INNER == INNER:
-                parts = decode_batch(parts[0][1])
-        except ProtocolError as error:
-            msg_id = properties.decode(text).get(properties.UNIQ_KEY) or ids.offset_id(store_host, position)
-            fault = f"message {msg_id} (offset {queue_offset} of queue {queue_id} of {topic}): {error}"
-            if not keep_faulty:
-                raise ProtocolError(fault) from error
-        messages += [
-            StoredMessage(
-                topic=topic,
-                broker_name=broker_name,
-                queue_id=queue_id,
-                queue_offset=queue_offset + number,
-                position=position,
-                body=body,
-                properties=properties.decode(text),
-                flag=flag,
-                sys_flag=sys_flag,
-                born_timestamp=born_timestamp,
-                born_host=born_host,
-                store_timestamp=store_timestamp,
-                store_host=store_host,
-                reconsume_times=reconsume_times,
-                prepared_transaction_offset=prepared,
-                size=size,
-                fault=fault,
-            )
-            for number, (flag, body, text) in enumerate(parts)
-        ]
+    except ProtocolError as error:
+        where = f"offset {message.queue_offset} of queue {message.queue_id} of {message.topic}"
+        message.fault = f"message {message.msg_id} ({where}): {error}"
+        if not keep_faulty:
+            raise ProtocolError(message.fault) from error
+        return [message]
+
+
+def _inner(body: bytes, carried: Mapping[str, str]) -> list[tuple[int, bytes, bytes]]:
+    """The messages of an inner batch, as `decode_batch`. Raises ProtocolError also when there are more than the record
+    counts: their offsets are those of others, and a consumer would wait for offsets to rise."""
+    messages = decode_batch(body)
+    said = carried.get(properties.INNER_NUM, "")
+    if said.isascii() and said.isdigit() and len(said) < 6 and len(messages) > int(said):
+        raise ProtocolError(f"batch: there are {len(messages)} messages, the property {properties.INNER_NUM} says {said}")
     return messages
 
 
@@ -174,7 +216,7 @@ def unwrap(data: bytes, *, strict: bool) -> bytes:
         body_at, body, text = _BEFORE_BODY + len(record[8]) + len(record[10]), record[13], record[15]
         topic = stored[body_at + len(body) : size - 2 - len(text)]
         try:
-            messages = decode_batch(decompress(sys_flag, body))
+            messages = _inner(decompress(sys_flag, body), properties.decode(text))
         except ProtocolError as error:
             if strict:
                 raise ProtocolError(f"inner batch at offset {queue_offset}: {error}") from None
@@ -210,14 +252,6 @@ def readdressed(record: bytes, topic: str, queue_id: int) -> bytes:
     length = struct.pack(">h" if is_long else ">b", len(name))
     rest = head + record[16:body_end] + length + name + struct.pack(">h", len(text)) + text
     return struct.pack(">i", 4 + len(rest)) + rest
-
-
-def encode_batch(messages: Iterable[tuple[int, bytes, bytes]]) -> bytes:
-    """A batch body from (flag, body, properties text) of each message."""
-    parts: list[bytes] = []
-    for flag, body, text in messages:
-        parts += (_BATCH_HEAD(22 + len(body) + len(text), 0, 0, flag, len(body)), body, _LENGTH(len(text)), text)
-    return b"".join(parts)
 
 
 def decode_batch(data: bytes) -> list[tuple[int, bytes, bytes]]:

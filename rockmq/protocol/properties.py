@@ -35,6 +35,8 @@ RECONSUME_TIME = "RECONSUME_TIME"
 MAX_RECONSUME_TIMES = "MAX_RECONSUME_TIMES"
 BORN_TIMESTAMP = "BORN_TIMESTAMP"
 ORIGIN_MESSAGE_ID = "ORIGIN_MESSAGE_ID"
+DLQ_ORIGIN_TOPIC = "DLQ_ORIGIN_TOPIC"
+DLQ_ORIGIN_MESSAGE_ID = "DLQ_ORIGIN_MESSAGE_ID"
 TIMER_DELAY_SEC = "TIMER_DELAY_SEC"
 TIMER_DELAY_MS = "TIMER_DELAY_MS"
 TIMER_DELIVER_MS = "TIMER_DELIVER_MS"
@@ -54,6 +56,7 @@ TRANSIENT_PREFIX = "__RMQ.TRANSIENT."
 
 NAME_END = "\x01"
 PAIR_END = "\x02"
+NUMBER_DIGITS_MAX = 19
 SIZE_MAX = 32_767
 """Bytes of the whole text: its length is a signed 16-bit field."""
 
@@ -79,6 +82,11 @@ def decode(text: bytes) -> dict[str, str]:
         if found and key and value:
             properties[key] = value
     return properties
+
+
+def number(text: str | None) -> int | None:
+    """A whole number from 0 on, None for what isn't one; such as thousands of digits, which `int` refuses."""
+    return int(text) if text and text.isascii() and text.isdigit() and len(text) <= NUMBER_DIGITS_MAX else None
 
 
 def tag_code(tags: str) -> int:

@@ -79,6 +79,18 @@ def light_fault(name: str) -> str | None:
     return None if size <= RETRY_TOPIC_SIZE_MAX else f"the name has {size} bytes, the bound is {RETRY_TOPIC_SIZE_MAX}"
 
 
+def light_queue_fault(queue: str) -> str | None:
+    """Why no message can be in a light queue of this name, with its prefix, or None."""
+    if "," in queue or queue == LIGHT_PREFIX:
+        return f"{queue[:RETRY_TOPIC_SIZE_MAX]!r} has a comma, or nothing behind {LIGHT_PREFIX}"
+    return light_fault(queue)
+
+
+def light_queue(name: str) -> str:
+    """The topic by which a light queue is read, of its name with or without the prefix."""
+    return name if is_light(name) else LIGHT_PREFIX + name
+
+
 def allows_light_queues(topic: str) -> bool:
     """Whether a topic's messages may be in light queues too (MixAll.topicAllowsLMQ)."""
     return not is_retry_or_dlq(topic) and not topic.startswith(SYSTEM_PREFIX) and topic != SCHEDULE

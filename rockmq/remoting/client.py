@@ -3,15 +3,16 @@
 import asyncio
 import logging
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 
 from rockmq.base import address
 from rockmq.base.clock import Clock, SystemClock
-from rockmq.base.errors import ConnectError, ResponseError
+from rockmq.base.errors import ConnectError, RequestTimeout, ResponseError
 from rockmq.base.tasks import shared
 from rockmq.protocol.codec import Command
 from rockmq.protocol.codes import ResponseCode
+from rockmq.remoting import socks
 from rockmq.remoting.connection import Connection
 from rockmq.remoting.dispatch import Dispatcher, Handler
 
@@ -20,6 +21,8 @@ log = logging.getLogger(__name__)
 CONNECT_TIMEOUT = 3.0
 CLOSE_TIMEOUT = 1.0
 """How long what was written, and the end of a TLS session, have at the end."""
+SILENT_SECONDS = 1.0
+"""Silence that is shorter says nothing."""
 IPS_MAX = 8
 """IP addresses of one host name that are tried."""
 
@@ -28,7 +31,8 @@ class RemotingClient:
     """Sends requests to addresses; `handlers` answer what servers ask back.
 
     Host names are resolved at each connect, and all their IP addresses tried in turn. With `tls` connections are
-    encrypted, and the server's name is checked as that context says. `outgoing` gets each request before it is encoded.
+    encrypted, and the server's name is checked as that context says. Servers in the networks of `proxies` are reached by
+    these; a name that is has them resolve it. `outgoing` gets each request before it is encoded.
     """
 
     def __init__(
@@ -37,11 +41,13 @@ class RemotingClient:
         clock: Clock | None = None,
         *,
         tls: ssl.SSLContext | None = None,
+        proxies: Mapping[str, socks.SocksProxy] | None = None,
         outgoing: Callable[[Command], None] | None = None,
     ) -> None:
         self._dispatch = Dispatcher(handlers or {})
         self._make = partial(Connection, self._dispatch, clock or SystemClock(), outgoing=outgoing)
         self._tls = tls
+        self._proxies = socks.SocksProxies(proxies or {})
         self._connections: dict[str, Connection] = {}
         self._retired: set[Connection] = set()
         self._connecting: dict[str, asyncio.Task[Connection]] = {}
@@ -61,12 +67,24 @@ class RemotingClient:
         """
         deadline = asyncio.get_running_loop().time() + timeout
         connection = await self.connect(to, min(timeout, CONNECT_TIMEOUT))
-        response = await connection.invoke(request, self._left(deadline))
+        response = await self._invoke(connection, request, self._left(deadline))
         if response.code != ResponseCode.GO_AWAY:
             return response
         self.retire(to, connection)
         connection = await self.connect(to, min(self._left(deadline), CONNECT_TIMEOUT))
-        return await connection.invoke(request, self._left(deadline))
+        return await self._invoke(connection, request, self._left(deadline))
+
+    @staticmethod
+    async def _invoke(connection: Connection, request: Command, timeout: float) -> Command:
+        """Cuts a connection on which nothing at all came in the meantime: perhaps the other end is gone without a word, and
+        the next request had better find out (NettyRemotingClient's clientCloseSocketIfTimeout)."""
+        heard = connection.heard
+        try:
+            return await connection.invoke(request, timeout)
+        except RequestTimeout:
+            if connection.heard == heard and timeout >= SILENT_SECONDS:
+                connection.transport.abort()
+            raise
 
     async def ask(self, to: str, request: Command, timeout: float) -> Command:
         """As `invoke`, but a response with an error code raises ResponseError."""
@@ -92,17 +110,21 @@ class RemotingClient:
         closed = ConnectError(f"can't connect to {to}: this client is closed")
         if self._closed:
             raise closed
-        attempt = self._connecting.get(to)
-        if attempt is None:
-            attempt = self._connecting[to] = asyncio.create_task(self._open(to), name=f"connect to {to}")
-            attempt.add_done_callback(partial(self._connect_ended, to))
         try:
             async with asyncio.timeout(timeout):
-                return await shared(attempt, closed)
+                return await shared(self.attempt(to), closed)
         except TimeoutError:
             raise ConnectError(f"can't connect to {to} within {timeout:.2g} s") from None
         except ConnectError as error:
             raise ConnectError(*error.args) from None  # who else waits raises one of their own
+
+    def attempt(self, to: str) -> asyncio.Task[Connection]:
+        """The attempt to connect that is under way, or one that begins now; it is shared: don't cancel it."""
+        attempt = self._connecting.get(to)
+        if attempt is None:
+            attempt = self._connecting[to] = asyncio.create_task(self._open(to), name=f"connect to {to}")
+            attempt.add_done_callback(partial(self._connect_ended, to))
+        return attempt
 
     def _connect_ended(self, to: str, attempt: asyncio.Task[Connection]) -> None:
         del self._connecting[to]
@@ -114,7 +136,7 @@ class RemotingClient:
         failures = []
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT):
-                ips = (await address.ips(host))[:IPS_MAX]
+                ips = [host] if self._proxies.of(host) else (await address.ips(host))[:IPS_MAX]
                 share = CONNECT_TIMEOUT / len(ips)
                 for ip in ips:
                     try:
@@ -132,9 +154,14 @@ class RemotingClient:
         raise ConnectError(f"can't connect to {to}: {told}")
 
     async def _dial(self, ip: str, port: int, host: str) -> Connection:
-        _, connection = await asyncio.get_running_loop().create_connection(
-            self._make, ip, port, ssl=self._tls, server_hostname=host.partition("%")[0] if self._tls else None
-        )
+        create = asyncio.get_running_loop().create_connection
+        server_name = host.partition("%")[0] if self._tls else None
+        proxy = self._proxies.of(ip)
+        if proxy is None:
+            _, connection = await create(self._make, ip, port, ssl=self._tls, server_hostname=server_name)
+        else:
+            connected = await socks.connect(proxy, ip, port)
+            _, connection = await create(self._make, sock=connected, ssl=self._tls, server_hostname=server_name)
         return connection
 
     def _reason(self, error: OSError) -> str:
@@ -186,11 +213,10 @@ class RemotingClient:
         self._closed = True
         self._dispatch.close()
         attempts = list(self._connecting.values())
-        for attempt in attempts:
-            attempt.cancel()
-        await asyncio.gather(*attempts, return_exceptions=True)
         leaving = [connection for connection in (*self._connections.values(), *self._retired) if not connection.lost]
         self._connections.clear()
+        for attempt in attempts:
+            attempt.cancel()
         for connection in leaving:
             connection.close()
-        await asyncio.gather(*(connection.gone(CLOSE_TIMEOUT) for connection in leaving))
+        await asyncio.gather(*attempts, *(connection.gone(CLOSE_TIMEOUT) for connection in leaving), return_exceptions=True)

@@ -4,8 +4,11 @@ Both ends send requests on the same connection; bit 0 of the flag tells a respon
 it answers. Bytes go through a lane of the core, which cuts frames and, on a broker, appends ordinary sends by itself. A
 server's connections get what is left for them from the core's reactor, a client's get bytes from asyncio.
 
-Bounds: an unfinished frame holds at most `FRAME_SIZE_MAX` bytes; while the peer doesn't read, nothing more is read from
-it (`WRITE_BUFFER_HIGH`), and over `WRITE_BUFFER_MAX` or after `stall_seconds` it is cut off.
+Bounds: an unfinished frame holds at most `FRAME_SIZE_MAX` bytes; while a client doesn't read, a server reads nothing more
+from it (`WRITE_BUFFER_HIGH`), and over `WRITE_BUFFER_MAX` or after `stall_seconds` it is cut off. A client reads on while a
+server doesn't, as it gets no more than it has asked for: if both held, each would wait for the other. Who asks bounds what
+it has to write (`max_in_flight_bytes`); the server is cut off when somebody stops waiting for an answer and more than
+`WRITE_BUFFER_MAX` are left unread, or what nobody waits for would pile up.
 """
 
 import asyncio
@@ -77,16 +80,21 @@ class Connection(asyncio.Protocol):
         self._writable.set()
         self._unread = 0
         self._paused = False
+        self._is_client = False
         self._retired = False
         self._answers = False
         self._fault: str | None = None
         self.transport: Transport
         self.lost = False
+        self.heard = 0
+        """How often something came; of a client's connections."""
         self.peer = ""
         """The other end as `ip:port`."""
         self.peer_host = b""
         self.held_bytes = 0
         """Bytes of replies that wait until their messages are durable."""
+        self.running_bytes = 0
+        """Bytes of requests whose handlers wait."""
         self.on_close: list[Callable[[Connection], None]] = []
 
     def start(self, transport: Transport, peer_host: bytes) -> None:
@@ -100,11 +108,13 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         made = cast("asyncio.Transport", transport)
         made.set_write_buffer_limits(high=WRITE_BUFFER_HIGH)
+        self._is_client = True
         name = made.get_extra_info("peername")
         self.start(made, address.to_bytes(name[0], name[1]))
         self._feed = _core.Lane(None, self.peer_host, FRAME_SIZE_MAX).feed
 
     def data_received(self, data: "Buffer") -> None:
+        self.heard += 1
         self.fed(self._feed(data, self._now_ms()))
 
     def fed(self, fed: "_core.Fed") -> None:
@@ -114,12 +124,12 @@ class Connection(asyncio.Protocol):
             self._appended(self, replies, position, arrivals)
         for cut in commands:
             command = codec.from_tuple(cut)
-            if command.is_response:
+            if command.flag & codec.RESPONSE_FLAG:
                 self._answered(command)
             else:
                 self._dispatch(command, self)
         if fault is not None:
-            log.warning("closing the connection with %s: %s", self.peer, fault)
+            log.warning("closing the connection: %s", fault, extra={"peer": self.peer})
             self._fault = fault
             self.transport.close()
 
@@ -132,13 +142,15 @@ class Connection(asyncio.Protocol):
         if not self._paused:
             self._paused = True
             self._writable.clear()
-            self.hold_reading()
+            if not self._is_client:
+                self.hold_reading()
 
     def resume_writing(self) -> None:
         if self._paused:
             self._paused = False
             self._writable.set()
-            self.release_reading()
+            if not self._is_client:
+                self.release_reading()
 
     def connection_lost(self, error: Exception | None) -> None:
         self.lost = True
@@ -184,6 +196,11 @@ class Connection(asyncio.Protocol):
         """Bytes that were read, and one for each write; of a server's connections."""
         return cast("_core.Transport", self.transport).traffic
 
+    def vouch(self, code: int, access_key: str, topic: str, secret: bytes) -> None:
+        """Have the core take sends with this code of this access key to this topic if they are signed with the secret; of a
+        server's connections."""
+        cast("_core.Transport", self.transport).vouch(code, access_key, topic, secret)
+
     # Writing
 
     def write(self, data: bytes) -> None:
@@ -194,18 +211,24 @@ class Connection(asyncio.Protocol):
             self.check_waiting()
 
     def check_waiting(self) -> None:
-        """Read no more from a peer that doesn't read, and cut it off when too much waits for it."""
+        """Read no more from a client that doesn't read, and cut it off when too much waits for it."""
         waiting = self.transport.get_write_buffer_size()
-        if waiting > WRITE_BUFFER_MAX:
-            log.warning("cutting off %s: it leaves %d bytes unread, the bound is %d", self.peer, waiting, WRITE_BUFFER_MAX)
-            self.transport.abort()
+        if waiting > WRITE_BUFFER_MAX and not self._is_client:
+            self._cut_off(waiting)
         elif waiting > WRITE_BUFFER_HIGH:
             self.pause_writing()
         elif waiting == 0 and self._paused:
             self.resume_writing()
 
+    def _cut_off(self, waiting: int) -> None:
+        why = f"{waiting} bytes are left unread, the bound is {WRITE_BUFFER_MAX}"
+        log.warning("cutting off a connection: %s", why, extra={"peer": self.peer})
+        self.transport.abort()
+
     def answer(self, request: Command, answer: Answer) -> None:
         """Send a handler's answer; one-way requests get none."""
+        if answer is not None:
+            self._dispatch.note(request, answer)
         if answer is None or request.flag & codec.ONEWAY_FLAG or self.transport.is_closing():
             return
         if isinstance(answer, list):
@@ -226,8 +249,8 @@ class Connection(asyncio.Protocol):
         Raises ConnectionLost, RequestTimeout.
         """
         future = self.expect(request)
-        self.write(request.encode())
         try:
+            self.write(request.encode())
             async with asyncio.timeout(timeout):
                 return await future
         except TimeoutError:
@@ -250,15 +273,19 @@ class Connection(asyncio.Protocol):
     def expect_for(self, request: Command, waiter: Waiter) -> None:
         """As `expect`, but the response goes to the waiter."""
         if not self.usable:
-            raise ConnectionLost(f"the connection to {self.peer} is closed")
+            why = f"the connection to {self.peer} is closed" if self._fault is None else self._why_lost(None)
+            raise ConnectionLost(why)
         request.opaque = self._opaque = (self._opaque + 1) & 0x7FFF_FFFF
         if self._outgoing is not None:
             self._outgoing(request)
         self._pending[self._opaque] = waiter
 
     def forget(self, opaque: int) -> None:
-        """Drop the response to a request should it come."""
-        self._pending.pop(opaque, None)
+        """Drop the response to a request should it come; of one that hasn't come, cut off a peer that reads nothing."""
+        if self._pending.pop(opaque, None) is not None and not self.transport.is_closing():
+            waiting = self.transport.get_write_buffer_size()
+            if waiting > WRITE_BUFFER_MAX:
+                self._cut_off(waiting)
         if self._retired and not self._pending:
             self.transport.close()
 

@@ -1,21 +1,24 @@
 """Batch reads: ranges on planning, Arrow batches in the tasks."""
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator, Iterator
 
 import numpy as np
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from rockmq.base.errors import ProtocolError
+from rockmq.base.errors import ConfigError, ConnectError, ProtocolError, RemotingError
 from rockmq.protocol.codec import decode_columns
 from rockmq.protocol.flags import MessageFlag
 from rockmq.protocol.message import INNER, unwrap
-from rockmq.spark import cluster
+from rockmq.spark import cluster, store
 from rockmq.spark.options import ReadOptions
 from rockmq.spark.pulling import Part, RangePuller
-from rockmq.spark.ranges import ADVICE, DataLoss, Range, name, plan
-from rockmq.spark.schema import BrokenBody, Records, decompressed
+from rockmq.spark.ranges import ADVICE, DataLoss, Range, cut, name, uncut
+from rockmq.spark.schema import BrokenBody, Records, decompressed, stored_columns, with_json
+from rockmq.spark.tries import Waiting
+from rockmq.spark.worker import settle
 
 BATCH_ROWS = 8_192
 BATCH_BYTES = 8 << 20
@@ -30,19 +33,50 @@ class BatchReader(DataSourceReader):
         self._schema = schema
 
     def partitions(self) -> list[InputPartition]:
-        bounds = cluster.run(cluster.topic_bounds(self._options))
-        return list(plan(bounds, self._options))
+        return list(cluster.run(self._planned()))
+
+    async def _planned(self) -> list[Range]:
+        if not self._options.queues:
+            # A broker that was away a moment ago isn't in the route now: of a topic nobody could tell what is missing.
+            return await self._plan()
+        return await Waiting(self._options.timeout).until(self._plan)
+
+    async def _plan(self) -> list[Range]:
+        async with cluster.asking(self._options) as origin:
+            bounds = await cluster.bounds_of(origin, self._options)
+            if not bounds and self._options.topic_pattern:
+                raise ConfigError(f"option 'topicPattern': no topic with queues matches {self._options.topic_pattern!r}")
+            whole = uncut(bounds, await cluster.resolved(origin, self._options, bounds))
+            return cut(
+                await self._narrowed(origin, whole), self._options.min_partitions, self._options.max_records_per_partition
+            )
+
+    async def _narrowed(self, origin: cluster.Origin, ranges: list[Range]) -> list[Range]:
+        """What is left of the ranges by what else is known of the rows that are wanted."""
+        return ranges
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        settle()
         # An empty list of partitions reaches us as one InputPartition(None).
         return read_range(self._options, partition, self._schema) if isinstance(partition, Range) else iter(())
 
 
 def read_range(options: ReadOptions, wanted: Range, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """The messages of a range as Arrow batches of some 8,000 rows, in order. Raises DataLoss, RockMQError.
+    """The messages of a range as Arrow batches of some 8,000 rows, in order. Raises DataLoss, RockMQError."""
+    if options.store is not None:
+        for part in store.parts(options.store, options, wanted):
+            yield from to_batches([part], wanted, options, schema)
+        return
+    cluster.refuse_static([wanted.queue], "read")  # a checkpoint of before they were refused may name one
+    try:
+        yield from _pulled(options, wanted, schema)
+    except RemotingError as error:
+        # It may be only here that a server can't be reached.
+        raise ConnectError(f"on {socket.gethostname()}, reading {wanted}: {error}") from error
 
-    The event loop runs only while more is waited for; answers that come meanwhile wait in the socket.
-    """
+
+def _pulled(options: ReadOptions, wanted: Range, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """The event loop runs only while more is waited for; answers that come meanwhile wait in the socket."""
     with asyncio.Runner() as runner:
         # Not Runner.run: each call of it sets a signal handler, which costs more than the step.
         run = runner.get_loop().run_until_complete
@@ -62,7 +96,7 @@ async def _parts(options: ReadOptions, wanted: Range) -> AsyncIterator[Part]:
             batch_size=options.pull_batch_size,
             timeout=options.timeout,
             fail_on_data_loss=options.fail_on_data_loss,
-            filtered=options.wanted_tags is not None,
+            filtered=options.filtered,
         )
         async for part in puller.parts():
             yield part
@@ -82,7 +116,9 @@ async def _gather(parts: AsyncIterator[Part]) -> list[Part]:
 def to_batches(parts: list[Part], wanted: Range, options: ReadOptions, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """The records of consecutive parts as Arrow; nothing beyond the range, nothing twice, and no gap unnoticed."""
     data = b"".join([part.records for part in parts])
-    records = _decoded(data, parts[0], wanted)
+    stored = stored_columns(schema)
+    columns = _needed(stored, options)
+    records = _decoded(data, columns, parts[0], wanted)
     if records.any_has(INNER):
         if len(parts) > 1:  # decompressed they may be large
             for part in parts:
@@ -92,27 +128,34 @@ def to_batches(parts: list[Part], wanted: Range, options: ReadOptions, schema: p
             data = unwrap(data, strict=options.fail_on_data_loss)
         except ProtocolError as error:
             raise ProtocolError(f"a message of {name(wanted.queue)}: {error}. {ADVICE}") from None
-        records = _decoded(data, parts[0], wanted)
+        records = _decoded(data, columns, parts[0], wanted)
     if not records.rows:
         return
-    batch = records.batch(schema)
+    batch = records.batch(stored)
     flags = records.integers("sysFlag", pa.int32())
     keep = _kept(records, parts, wanted, options)
     if keep is not None:
         batch, flags = batch.filter(keep), flags.filter(keep)
-    if "body" not in schema.names or not records.any_has(MessageFlag.COMPRESSED):
-        yield batch
+    if "body" not in stored.names or not records.any_has(MessageFlag.COMPRESSED):
+        yield with_json(batch, schema)
         return
     try:
-        yield from decompressed(batch, flags, options.fail_on_data_loss)
+        for plain in decompressed(batch, flags, options.fail_on_data_loss):
+            yield with_json(plain, schema)
     except BrokenBody as error:
         where = f"row {error.row} from offset {parts[0].start} on"
         raise ProtocolError(f"a message of {name(wanted.queue)}, {where}: {error}. {ADVICE}") from None
 
 
-def _decoded(data: bytes, first: Part, wanted: Range) -> Records:
+def _needed(stored: pa.Schema, options: ReadOptions) -> list[str]:
+    """The columns that the core has to decode: the others of records are left where they are."""
+    others = {"queueOffset", "sysFlag"} | ({"tags"} if options.wanted_tags is not None else set())
+    return sorted((others | set(stored.names)) - {"broker"})
+
+
+def _decoded(data: bytes, columns: list[str], first: Part, wanted: Range) -> Records:
     try:
-        return Records(decode_columns(data), wanted.queue.broker_name)
+        return Records(decode_columns(data, columns), wanted.queue.broker_name)
     except ValueError as error:
         raise ProtocolError(f"{name(wanted.queue)} from {first.start} on: {error}") from None
 
@@ -122,14 +165,14 @@ def _kept(records: Records, parts: list[Part], wanted: Range, options: ReadOptio
     tags = options.wanted_tags
     offsets = records.offsets
     first, end = parts[0].start, min(parts[-1].end, wanted.end)
-    if tags is None and records.rows == end - first and offsets[0] == first and offsets[-1] == end - 1:
+    if not options.filtered and records.rows == end - first and offsets[0] == first and offsets[-1] == end - 1:
         return None
     found = np.asarray(offsets)
     highest_before = np.concatenate(([first - 1], np.maximum.accumulate(found)[:-1]))
     keep = (found > highest_before) & (found >= first) & (found < end)
     if tags is not None:
         return pa.array(keep & records.tagged(tags).to_numpy(zero_copy_only=False))
-    if options.fail_on_data_loss and np.count_nonzero(keep) != end - first:
+    if options.fail_on_data_loss and not options.filtered and np.count_nonzero(keep) != end - first:
         here = found[keep]
         gaps = np.flatnonzero(here != np.arange(first, first + len(here)))
         missing = first + int(gaps[0]) if len(gaps) else first + len(here)

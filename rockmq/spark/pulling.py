@@ -2,13 +2,16 @@
 
 Offsets are known, so requests needn't wait for each other: the range is cut into strides, one pull each, `IN_FLIGHT` at
 a time. A server gives as many messages as it likes (Apache's 32 at most), so a stride that came short is pulled on from
-where it ended, and the next strides are as long as what came. With a tag filter the server decides how far one answer
-reaches; then the next pull is only sent when the last has said so, one ahead of what is being worked on.
+where it ended once all before it is handed on, and the next strides are as long as what came. So no more than `IN_FLIGHT`
+answers wait to be handed on (each of some `cluster.PULL_BYTES_MAX`), however slowly they are taken. With a tag filter the
+server decides how far one answer reaches; then the next pull is only sent when the last has said so, one ahead of what is
+being worked on.
 
 What isn't there is told, never passed over: see `RangePuller._lost`.
 """
 
 import asyncio
+import itertools
 import logging
 from collections import deque
 from collections.abc import AsyncIterator
@@ -22,8 +25,13 @@ from rockmq.spark.ranges import ADVICE, DataLoss, Range, name
 log = logging.getLogger(__name__)
 
 IN_FLIGHT = 8
+STRIDE_FIRST = 32
+"""Messages of the first strides: no server gives less, unless they are large."""
+SETTLED = 256
+"""Full answers after one that came short, before longer strides are tried again."""
 RETRY_SECONDS = (0.1, 0.5, 1.0, 2.0, 4.0)
-"""Waits between tries of a pull that failed in a way that can pass (a broker that restarts, a lost connection)."""
+"""Waits between tries of a pull that failed in a way that can pass (a broker that restarts, a lost connection); the last one
+again and again, until the timeout is over."""
 EMPTY_SECONDS = 0.1
 """Wait before asking again for offsets that the broker says exist but doesn't show yet."""
 
@@ -55,7 +63,8 @@ class RangePuller:
         self._timeout = timeout
         self._strict = fail_on_data_loss
         self._filtered = filtered
-        self._stride = batch_size
+        self._stride = min(batch_size, STRIDE_FIRST)
+        self._settled = 0
         self._at = wanted.start
 
     def parts(self) -> AsyncIterator[Part]:
@@ -63,32 +72,35 @@ class RangePuller:
         return self._one_ahead() if self._filtered else self._side_by_side()
 
     async def _side_by_side(self) -> AsyncIterator[Part]:
-        strides: deque[asyncio.Task[list[Part]]] = deque()
+        strides: deque[tuple[asyncio.Task[Part], int]] = deque()
         try:
             while strides or self._at < self._wanted.end:
                 while self._at < self._wanted.end and len(strides) < IN_FLIGHT:
                     end = min(self._at + self._stride, self._wanted.end)
-                    strides.append(asyncio.create_task(self._stretch(self._at, end)))
+                    strides.append((asyncio.create_task(self._next(self._at, end)), end))
                     self._at = end
-                for part in await strides[0]:
+                part = await strides[0][0]
+                _, end = strides.popleft()
+                if part.records:
+                    self._adapt(part.end - part.start, is_full=part.end >= end)
                     yield part
-                strides.popleft()
+                while part.end < end:
+                    part = await self._next(part.end, end)
+                    if part.records:
+                        yield part
+                # A hole that was jumped over may reach beyond this stride: nothing in it is asked for again.
+                self._at = max(self._at, min(part.end, self._wanted.end))
         finally:
-            await _drop(*strides)
+            await _drop(*(task for task, _ in strides))
 
-    async def _stretch(self, start: int, end: int) -> list[Part]:
-        parts: list[Part] = []
-        while start < end:
-            part = await self._next(start, end)
-            if part.records:
-                # Full answers may be asked for more, short ones tell what the server gives.
-                got = part.end - part.start
-                self._stride = min(self._batch_size, got * 2) if part.end >= end and not parts else got
-                parts.append(part)
-            start = part.end
-        # A hole that was jumped over may reach beyond this stride: nothing in it is asked for again.
-        self._at = max(self._at, min(start, self._wanted.end))
-        return parts
+    def _adapt(self, got: int, *, is_full: bool) -> None:
+        """Full answers may be asked for more, short ones tell what the server gives."""
+        if not is_full:
+            self._stride, self._settled = got, SETTLED
+        elif self._settled:
+            self._settled -= 1
+        else:
+            self._stride = max(self._stride, min(self._batch_size, got * 2))
 
     async def _one_ahead(self) -> AsyncIterator[Part]:
         at, end = self._wanted.start, self._wanted.end
@@ -109,7 +121,8 @@ class RangePuller:
     async def _next(self, start: int, end: int) -> Part:
         """What one pull gives, at least one offset further on."""
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + self._timeout
+        # From the first answer on: the loop stands still while whoever reads has no use for more.
+        deadline = None
         while True:
             answer = await self._ask(start, min(end - start, self._batch_size))
             if answer.next_offset > start:
@@ -119,6 +132,7 @@ class RangePuller:
                 if answer.status is PullStatus.NO_MATCHED and self._filtered and answer.min_offset <= start:
                     return Part(start, answer.next_offset, b"")
                 return self._lost(start, min(answer.next_offset, self._wanted.end), answer)
+            deadline = deadline or loop.time() + self._timeout
             if answer.status is PullStatus.OFFSET_MOVED or loop.time() > deadline:
                 return self._lost(start, self._wanted.end, answer)
             await asyncio.sleep(EMPTY_SECONDS)
@@ -140,15 +154,19 @@ class RangePuller:
         return Part(start, end, b"")
 
     async def _ask(self, offset: int, count: int) -> PullResult:
-        for wait in RETRY_SECONDS:
+        loop = asyncio.get_running_loop()
+        failing = None  # since when
+        for wait in itertools.chain(RETRY_SECONDS, itertools.repeat(RETRY_SECONDS[-1])):
             try:
                 return await self._pull(offset, count)
             except RockMQError as error:
-                if not error.retriable:
+                now = loop.time()
+                failing = now if failing is None else failing
+                if not error.retriable or now - failing >= self._timeout:
                     raise
                 log.warning("pulling %s at %d: %s; trying again", name(self._wanted.queue), offset, error)
             await asyncio.sleep(wait)
-        return await self._pull(offset, count)
+        raise AssertionError("there is always a next try")
 
 
 async def _drop(*tasks: "asyncio.Task[object]") -> None:

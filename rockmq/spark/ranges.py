@@ -10,7 +10,7 @@ from pyspark.sql.datasource import InputPartition
 
 from rockmq.base.errors import ClientError, ConfigError
 from rockmq.protocol.bodies.common import MessageQueue
-from rockmq.spark.options import EARLIEST, LATEST, Offsets, ReadOptions
+from rockmq.spark.options import EARLIEST, GROUP, LATEST, Offsets, ReadOptions
 
 
 class DataLoss(ClientError):
@@ -47,16 +47,33 @@ class Range(InputPartition):  # pickled on its way to the task, hence plain valu
 
 def plan(bounds: Mapping[MessageQueue, Bounds], options: ReadOptions) -> list[Range]:
     """The ranges of a read, cut into as many as asked for. Raises DataLoss, and ConfigError for offsets of no queue."""
+    return cut(uncut(bounds, options), options.min_partitions, options.max_records_per_partition)
+
+
+def uncut(bounds: Mapping[MessageQueue, Bounds], options: ReadOptions) -> list[Range]:
+    """A range for each queue that has messages to be read. Raises as `plan`."""
     starting, ending = options.starting, options.ending
-    _check_named("startingOffsets", starting, bounds)
-    _check_named("endingOffsets", ending, bounds)
+    check_named("startingOffsets", starting, bounds)
+    check_named("endingOffsets", ending, bounds)
     whole = []
     for queue, ends in sorted(bounds.items()):
         start = _place(starting, queue, ends, EARLIEST)
         end = _place(ending, queue, ends, LATEST)
         if (found := _within(queue, start, end, ends, options.fail_on_data_loss)) is not None:
             whole.append(found)
-    return cut(whole, options.min_partitions, options.max_records_per_partition)
+    return whole
+
+
+def starts(bounds: Mapping[MessageQueue, Bounds], options: ReadOptions, otherwise: int) -> dict[MessageQueue, int]:
+    """Where a read begins in each queue, `otherwise` where its options don't say. Raises as `plan` does."""
+    starting = options.starting
+    check_named("startingOffsets", starting, bounds)
+    found = {}
+    for queue, ends in bounds.items():
+        start = _place(starting, queue, ends, otherwise)
+        _within(queue, start, ends.end, ends, options.fail_on_data_loss)
+        found[queue] = min(max(start, ends.first), ends.end)
+    return found
 
 
 def cut(whole: list[Range], count_min: int, size_max: int) -> list[Range]:
@@ -78,16 +95,36 @@ def cut(whole: list[Range], count_min: int, size_max: int) -> list[Range]:
     return ranges
 
 
+OffsetTree = dict[str, dict[str, dict[str, int]]]
+"""topic -> broker -> queue id -> offset, as JSON has it: keys are texts."""
+
+
+def offset_tree(offsets: Mapping[MessageQueue, int]) -> OffsetTree:
+    """Offsets in the form of a stream's checkpoint; equal offsets have equal texts, as keys are in order."""
+    tree: OffsetTree = {}
+    for queue, offset in sorted(offsets.items()):
+        tree.setdefault(queue.topic, {}).setdefault(queue.broker_name, {})[str(queue.queue_id)] = offset
+    return tree
+
+
+def from_tree(tree: OffsetTree) -> dict[MessageQueue, int]:
+    """What `offset_tree` made a tree of."""
+    return {
+        MessageQueue(topic, broker, int(queue_id)): offset
+        for topic, brokers in tree.items()
+        for broker, queues in brokers.items()
+        for queue_id, offset in queues.items()
+    }
+
+
 def offsets_json(offsets: Mapping[MessageQueue, int]) -> str:
     """Offsets in the form of the options `startingOffsets` and `endingOffsets`."""
-    tree: dict[str, dict[str, dict[str, int]]] = {}
-    for queue, offset in offsets.items():
-        tree.setdefault(queue.topic, {}).setdefault(queue.broker_name, {})[str(queue.queue_id)] = offset
-    return json.dumps(tree)
+    return json.dumps(offset_tree(offsets))
 
 
-def _check_named(option: str, offsets: "int | Offsets", bounds: Mapping[MessageQueue, Bounds]) -> None:
-    if isinstance(offsets, int):
+def check_named(option: str, offsets: "int | Offsets | None", bounds: Mapping[MessageQueue, Bounds]) -> None:
+    """Raises ConfigError when a queue is named that isn't read."""
+    if not isinstance(offsets, dict):
         return
     for topic, brokers in offsets.items():
         for broker, queues in brokers.items():
@@ -97,11 +134,19 @@ def _check_named(option: str, offsets: "int | Offsets", bounds: Mapping[MessageQ
                     raise ConfigError(f"option {option!r} names queue {topic}/{broker}/{queue_id}; there are: {there}")
 
 
+def named(numbers: "int | Offsets", queue: MessageQueue) -> int | None:
+    """What is said of a queue; None when that is nothing."""
+    if isinstance(numbers, int):
+        return numbers
+    return numbers.get(queue.topic, {}).get(queue.broker_name, {}).get(queue.queue_id)
+
+
 def _place(offsets: "int | Offsets", queue: MessageQueue, ends: Bounds, otherwise: int) -> int:
-    named = offsets
-    if isinstance(named, dict):
-        named = named.get(queue.topic, {}).get(queue.broker_name, {}).get(queue.queue_id, otherwise)
-    return {EARLIEST: ends.first, LATEST: ends.end}.get(named, named)
+    place = named(offsets, queue)
+    if place is None:
+        place = otherwise
+    assert place != GROUP, "a group's offsets are asked for before"
+    return {EARLIEST: ends.first, LATEST: ends.end}.get(place, place)
 
 
 def _within(queue: MessageQueue, start: int, end: int, ends: Bounds, strict: bool) -> Range | None:

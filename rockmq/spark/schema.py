@@ -14,6 +14,8 @@ import pyarrow.compute as pc
 
 from rockmq.base.errors import ConfigError, ProtocolError
 from rockmq.protocol.compression import decompress
+from rockmq.spark import json_bodies
+from rockmq.spark.options import ReadOptions, names
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -75,7 +77,7 @@ class Records:
         return pa.Array.from_buffers(_MAP, self.rows, [None, pa.py_buffer(offsets)], children=[pairs])
 
     def batch(self, schema: pa.Schema) -> pa.RecordBatch:
-        """The columns of `schema`, bodies as stored."""
+        """The columns of `schema` but for `json`, bodies as stored."""
         return pa.RecordBatch.from_arrays([COLUMNS[name].take(self, name) for name in schema.names], schema=schema)
 
     def tagged(self, tags: frozenset[str]) -> pa.Array:
@@ -127,12 +129,28 @@ COLUMNS = {
 }
 DDL = ", ".join(f"{name} {column.spark}" for name, column in COLUMNS.items())
 ARROW = pa.schema([(name, column.arrow) for name, column in COLUMNS.items()])
+JSON = "json"
+"""The column of what bodies say, there if a schema for it is given."""
+
+
+def ddl(options: ReadOptions) -> str:
+    """The columns of the table in Spark's spelling. Raises ConfigError."""
+    chosen = names(options.columns) or list(COLUMNS)
+    for name in chosen:
+        if name not in COLUMNS:
+            raise ConfigError(f"option 'columns': there is no column {name!r}; the columns are: {', '.join(COLUMNS)}")
+    columns = [f"{name} {COLUMNS[name].spark}" for name in chosen]
+    return ", ".join([*columns, f"{JSON} struct<{options.json_schema}>"] if options.json_schema else columns)
 
 
 def project(wanted: "StructType") -> pa.Schema:
-    """The Arrow schema of the columns a user named with `.schema(...)`: any of ours, in any order, with our types."""
+    """The Arrow schema of the columns a user named with `.schema(...)`: any of ours, in any order, with our types; and
+    `json` with any of its own."""
     fields = []
     for field in wanted.fields:
+        if field.name == JSON and field.dataType.typeName() == "struct":
+            fields.append(pa.field(JSON, json_bodies.arrow_type(field.dataType)))
+            continue
         column = COLUMNS.get(field.name)
         if column is None:
             raise ConfigError(f"there is no column {field.name!r}; the columns are: {DDL}")
@@ -140,6 +158,24 @@ def project(wanted: "StructType") -> pa.Schema:
             raise ConfigError(f"column {field.name!r} is {column.spark}, not {field.dataType.simpleString()}")
         fields.append(pa.field(field.name, column.arrow, nullable=field.nullable))
     return pa.schema(fields)
+
+
+def stored_columns(schema: pa.Schema) -> pa.Schema:
+    """The columns that those of `schema` are made from."""
+    place = schema.get_field_index(JSON)
+    if place < 0:
+        return schema
+    rest = schema.remove(place)
+    return rest if "body" in rest.names else rest.append(pa.field("body", pa.binary()))
+
+
+def with_json(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """The columns of `schema`, of a batch with those of `stored_columns`."""
+    if JSON not in schema.names:
+        return batch
+    made = {JSON: json_bodies.decoded(batch.column("body"), schema.field(JSON).type)}
+    arrays = [made[name] if name in made else batch.column(name) for name in schema.names]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 def decompressed(batch: pa.RecordBatch, flags: pa.Array, strict: bool) -> Iterator[pa.RecordBatch]:

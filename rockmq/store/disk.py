@@ -86,9 +86,11 @@ class DiskWatch:
         *,
         changed: Callable[[], None],
         retarget: Callable[[Sequence[Path]], None],
+        has_next_log_file: Callable[[], bool],
     ) -> None:
         """`retarget` is told where new log files are to be made, whenever that changes; at first in all of the log's
-        directories. `log_file_room` are the bytes one needs. Raises OSError when a directory isn't there."""
+        directories. `log_file_room` are the bytes one needs; `has_next_log_file` tells whether the next one is there
+        already. Raises OSError when a directory isn't there."""
         self._options = options
         self._log_directories = log_directories
         self._root = root
@@ -100,6 +102,7 @@ class DiskWatch:
         self._names = [str(path) for path in by_disk.values()]
         self._changed = changed
         self._retarget = retarget
+        self._has_next_log_file = has_next_log_file
         self._blind = False
         self._wanted: tuple[str, int] | None = None
         self.refusal: str | None = None
@@ -143,9 +146,10 @@ class DiskWatch:
         self._blind = False
         self._choose_targets(log_usages)
         if self._wanted is not None:
-            # Only the log asks for more than that.
+            # Only the log asks for more than that, for its next file: the room it waits for may have become that file.
             wanted = self._wanted[1]
-            if rest.has_room(min(wanted, ROOM)) and any(each.has_room(wanted) for each in log_usages):
+            log_has_room = any(each.has_room(wanted) for each in log_usages) or (wanted > ROOM and self._has_next_log_file())
+            if rest.has_room(min(wanted, ROOM)) and log_has_room:
                 self._wanted = None
         fullest = _fullest(log_usages, rest)
         bound = self._options.disk_space_warning_level_ratio

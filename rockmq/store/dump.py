@@ -3,9 +3,13 @@
 import struct
 from collections.abc import Iterable, Iterator
 from enum import StrEnum
+from itertools import islice
+from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
 from rockmq import _core
+from rockmq.protocol import properties, topics
+from rockmq.protocol.message import INNER
 from rockmq.store.layout import ENTRY_SIZE, Layout, index_files, is_number, positions
 
 BYTES_MAX = 4 << 20
@@ -13,6 +17,7 @@ BYTES_MAX = 4 << 20
 BLOCK_ENTRIES = 4096
 
 _ENTRY = struct.Struct(">qiq")
+_UNIT = struct.Struct(">qiqqqh8x")
 _INDEX_HEADER = struct.Struct(">qqqqii")
 
 Dumped: TypeAlias = "_core.Record"
@@ -36,9 +41,19 @@ class Wanted(NamedTuple):
 
 
 def records(layout: Layout, wanted: Wanted) -> Iterator[Dumped]:
-    """Whole records in log order; where none is, the next one is searched for."""
+    """Whole records in log order, of a light queue in its own; where none is, the next one is searched for."""
+    found = _in_light_queue(layout, wanted) if topics.is_light(wanted.topic or "") else _in_log(layout, wanted)
+    return islice(found, wanted.limit)
+
+
+def _in_light_queue(layout: Layout, wanted: Wanted) -> Iterator[Dumped]:
+    """Records are of other topics: only its entries tell what a light queue has."""
+    entries = (int(str(entry["position"])) for entry in queue_entries(layout, wanted._replace(limit=None)))
+    return records_at(layout, (position for position in entries if position >= (wanted.position or 0)))
+
+
+def _in_log(layout: Layout, wanted: Wanted) -> Iterator[Dumped]:
     reader = _reader(layout)
-    left = wanted.limit
     for base, _ in layout.log_files:
         at, ended, behind = base, False, base + layout.log_file_size
         if wanted.position is not None:
@@ -47,14 +62,19 @@ def records(layout: Layout, wanted: Wanted) -> Iterator[Dumped]:
             at, ended, found, _, _ = reader.read(
                 at, behind, bytes_max=BYTES_MAX, topic=wanted.topic, queue_id=wanted.queue_id
             )
-            for record in found:
-                offset = record[4]
-                if (wanted.start is not None and offset < wanted.start) or (wanted.end is not None and offset >= wanted.end):
-                    continue
-                if left == 0:
-                    return
-                yield record
-                left = None if left is None else left - 1
+            yield from (record for record in found if _is_between(record[4], _messages(record), wanted))
+
+
+def _is_between(offset: int, messages: int, wanted: Wanted) -> bool:
+    return offset + messages > (wanted.start or 0) and (wanted.end is None or offset < wanted.end)
+
+
+def _messages(record: Dumped) -> int:
+    """How many messages a record is: an inner batch says so in its properties."""
+    if record[6] & INNER != INNER:
+        return 1
+    number = properties.number(properties.decode(record[15]).get(properties.INNER_NUM))
+    return 1 if number is None else number
 
 
 def records_at(layout: Layout, positions: Iterable[int]) -> Iterator[Dumped]:
@@ -71,45 +91,57 @@ def _reader(layout: Layout) -> _core.LogReader:
 
 
 def queue_entries(layout: Layout, wanted: Wanted) -> Iterator[dict[str, object]]:
-    """Entries that are used, by topic, queue and offset."""
-    left = wanted.limit
-    topics = sorted(layout.queues.iterdir()) if layout.queues.is_dir() else []
-    for topic in topics:
-        if not topic.is_dir() or wanted.topic not in (None, topic.name):
-            continue
-        numbers = sorted(int(each.name) for each in topic.iterdir() if each.is_dir() and is_number(each.name))
-        for queue_id in numbers:
-            if wanted.queue_id not in (None, queue_id):
+    """Entries that are used, by topic, queue and offset: of simple and light queues, then the units of batch queues."""
+    return islice(_all_entries(layout, wanted), wanted.limit)
+
+
+def _all_entries(layout: Layout, wanted: Wanted) -> Iterator[dict[str, object]]:
+    for root, entries in ((layout.queues, _entries), (layout.batch_queues, _units)):
+        for topic in sorted(root.iterdir()) if root.is_dir() else ():
+            if not topic.is_dir() or wanted.topic not in (None, topic.name):
                 continue
-            for offset, position, size, tags in _entries(layout, topic.name, queue_id, wanted.start or 0, wanted.end):
-                if left == 0:
-                    return
-                yield {
-                    "topic": topic.name,
-                    "queueId": queue_id,
-                    "queueOffset": offset,
-                    "position": position,
-                    "size": size,
-                    "tagsCode": tags,
-                }
-                left = None if left is None else left - 1
+            for queue_id in sorted(int(each.name) for each in topic.iterdir() if each.is_dir() and is_number(each.name)):
+                if wanted.queue_id in (None, queue_id):
+                    for entry in entries(topic / str(queue_id), wanted):
+                        yield {"topic": topic.name, "queueId": queue_id} | entry
 
 
-def _entries(layout: Layout, topic: str, queue_id: int, start: int, end: int | None) -> Iterator[tuple[int, int, int, int]]:
-    directory = layout.queues / topic / str(queue_id)
+def _entries(directory: Path, wanted: Wanted) -> Iterator[dict[str, object]]:
     for base, size in positions(directory):
-        first = max(base, start * ENTRY_SIZE)
+        first = max(base, (wanted.start or 0) * ENTRY_SIZE)
         if first >= base + size:
             continue
         with open(directory / f"{base:020}", "rb") as file:
             file.seek(first - base)
             offset = first // ENTRY_SIZE
             while block := file.read(BLOCK_ENTRIES * ENTRY_SIZE):
-                for entry in _ENTRY.iter_unpack(block[: len(block) // ENTRY_SIZE * ENTRY_SIZE]):
-                    if (end is not None and offset >= end) or entry[1] <= 0:
+                for position, length, tags in _ENTRY.iter_unpack(block[: len(block) // ENTRY_SIZE * ENTRY_SIZE]):
+                    if (wanted.end is not None and offset >= wanted.end) or length <= 0:
                         return  # as recovery does: a queue ends at an entry of no size
-                    yield offset, *entry
+                    yield {"queueOffset": offset, "position": position, "size": length, "tagsCode": tags}
                     offset += 1
+
+
+def _units(directory: Path, wanted: Wanted) -> Iterator[dict[str, object]]:
+    """Of a batch queue, which grows by the messages of each unit: only reading tells where an offset is (spec, 3.3)."""
+    last = -1
+    for base, _ in positions(directory):
+        with open(directory / f"{base:020}", "rb") as file:
+            while block := file.read(BLOCK_ENTRIES * _UNIT.size):
+                whole = block[: len(block) // _UNIT.size * _UNIT.size]
+                for position, length, tags, stored, offset, messages in _UNIT.iter_unpack(whole):
+                    if length <= 0 or messages <= 0 or position <= last:
+                        return  # as recovery does: each leads behind the one before
+                    last = position
+                    if _is_between(offset, messages, wanted):
+                        yield {
+                            "queueOffset": offset,
+                            "messages": messages,
+                            "position": position,
+                            "size": length,
+                            "tagsCode": tags,
+                            "storeTimestamp": stored,
+                        }
 
 
 def index_headers(layout: Layout) -> Iterator[dict[str, object]]:

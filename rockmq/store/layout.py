@@ -15,6 +15,7 @@ from rockmq.store.files import is_locked
 
 ENTRY_SIZE = 20
 QUEUE_FILE_SIZE = 6_000_000
+BATCH_QUEUE_FILE_SIZE = 13_800_000
 INDEX_HEADER_SIZE = 40
 INDEX_DEFAULT = (5_000_000, 20_000_000)
 ENTRIES_PER_SLOT = 4
@@ -30,6 +31,7 @@ class Layout(NamedTuple):
     log_files: list[tuple[int, int]]
     log_file_size: int
     queue_file_size: int
+    batch_queue_file_size: int
     index_sizes: tuple[int, int] | None
     is_running: bool
     was_killed: bool
@@ -82,6 +84,9 @@ def find(directory: Path, options: Store | None = None) -> Layout:
         options.mapped_file_size_consume_queue
         if options
         else _usual(size for _, size in _some_queue_files(root / "consumequeue")) or QUEUE_FILE_SIZE,
+        options.mapper_file_size_batch_consume_queue
+        if options
+        else _usual(size for _, size in _some_queue_files(root / "batchconsumequeue")) or BATCH_QUEUE_FILE_SIZE,
         (options.max_hash_slot_num, options.max_index_num) if options else _index_layout(root / "index"),
         running,
         not running and (root / "abort").exists(),

@@ -5,17 +5,22 @@ shorter, and what comes next would take the same positions. So with several dire
 is kept here, forced, within a second of its first message; a start that doesn't find it opens nothing.
 """
 
-import json
 import logging
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Annotated
+
+from msgspec import Meta
 
 from rockmq.base import files
-from rockmq.base.errors import ConfigError
+from rockmq.base.errors import ConfigError, ProtocolError
+from rockmq.protocol import json
 
 log = logging.getLogger(__name__)
 
 _NAME_DIGITS = 20
+
+Position = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 
 
 class LogPlaces:
@@ -29,10 +34,10 @@ class LogPlaces:
         self._failing = False
         for each, text in files.candidates(path):
             try:
-                self._known = {str(name): int(position) for name, position in json.loads(text).items()}
+                self._known = json.decode(text, dict[str, Position], str(each))
                 return
-            except (ValueError, AttributeError, TypeError) as error:
-                log.warning("%s can't be read: %s", each, error)
+            except ProtocolError as error:
+                log.warning("%s", error)
         if path.exists():
             raise ConfigError(
                 f"neither {path} nor its backup can be read; delete both if all of the log's disks are mounted"
@@ -60,7 +65,7 @@ class LogPlaces:
         known = {name: position for name, position in newest.items() if position >= 0}
         try:
             if known != self._known:
-                files.save(self._path, json.dumps(known, indent=1))
+                files.save(self._path, json.encode(known).decode())
         except OSError as error:
             if not self._failing:
                 log.error("%s can't be saved; it is tried again until it can: %s", self._path, error)

@@ -22,12 +22,13 @@ from rockmq.base.tasks import Tasks
 from rockmq.config.broker import Flush
 from rockmq.config.broker import Retention as RetentionOptions
 from rockmq.config.broker import Store as StoreOptions
-from rockmq.store import memory, recovery
+from rockmq.store import batch_topics, memory, recovery
 from rockmq.store.checkpoint import Checkpoint
 from rockmq.store.disk import LOOK_SECONDS, ROOM, DiskWatch, is_full
 from rockmq.store.files import AbortMark, StoreLock
 from rockmq.store.flush import Flusher
 from rockmq.store.get_result import GetResult
+from rockmq.store.held import GroupOffsets
 from rockmq.store.index import Found, MessageIndex
 from rockmq.store.log_places import LogPlaces
 from rockmq.store.retention import Retention
@@ -36,6 +37,8 @@ from rockmq.store.scrub import Scrub
 log = logging.getLogger(__name__)
 
 ENTRY_SIZE = 20
+INNER = 4
+"""The kind of messages that no producer sends just now (`_core.Store.append`)."""
 CHECKPOINT_BYTES = 256 << 20
 """Growth of the log after which queues are forced and the checkpoint is saved before its time: what a start after a kill
 has to read, beside what arrives while they are forced."""
@@ -124,6 +127,11 @@ class MessageStore:
         return memory.size() * self._options.access_message_in_memory_max_ratio // 100
 
     @property
+    def recovered(self) -> tuple[int, int]:
+        """(bytes of the log that `start` has read, of so many that it may have to); (0, 0) before."""
+        return self.core.recovery if hasattr(self, "core") else (0, 0)
+
+    @property
     def refusal(self) -> str | None:
         """Why no messages are taken now; None when they are."""
         return "the store has failed; see the broker's log" if self.failed else self.disk.refusal
@@ -205,7 +213,17 @@ class MessageStore:
         start = recovery.start(
             self.core.files(), self._checkpoint, was_killed=self._abort.was_there, now=self._clock.now_ms()
         )
-        end, records = self.core.recover(start, options.check_crc_on_recover, by_property=options.force_verify_prop_crc)
+        named = batch_topics.to_recover(self.root)
+        end, records = self.core.recover(
+            start,
+            options.check_crc_on_recover,
+            by_property=options.force_verify_prop_crc,
+            had_queues=self._checkpoint.had_queues,
+            had_batch_queues=self._checkpoint.had_batch_queues,
+            had_light_queues=self._checkpoint.had_light_queues,
+            batch_topics=named.names,
+            batch_topics_at=named.at,
+        )
         log.info(
             "store %s opened after %s: log from %d to %d, %d records checked in %.1f GiB, %.2f s",
             self.root,
@@ -221,6 +239,10 @@ class MessageStore:
         if self.is_sync:
             # A kill leaves records that are only in the page cache. Nobody may see them there; there are few.
             self.core.flush()
+        if options.light_queues != self._checkpoint.had_light_queues:
+            # Should this be killed, and light queues not be wanted at the next start, that must know of those there are now.
+            self.core.flush()
+            self._save_checkpoint(*self.core.flush_queues(True))
         if options.message_index_enable:
             self._index = MessageIndex(
                 self.core,
@@ -239,8 +261,21 @@ class MessageStore:
             options.mapped_file_size_commit_log + ROOM,
             changed=self._writability_changed,
             retarget=lambda directories: self.core.set_log_targets(list(map(str, directories))),
+            has_next_log_file=lambda: self.core.has_next_file,
         )
         self._abort.set()
+
+    def hold_for_groups(self, offsets: GroupOffsets) -> None:
+        """Where the groups of retentionGroups are, which deletion waits for."""
+        self._retention.hold_for_groups(offsets)
+
+    def delete_expired_files(self) -> None:
+        """Have log files that have expired deleted now, whatever the hour."""
+        self._retention.delete_expired()
+
+    async def delete_expired_queues(self) -> list[str]:
+        """Delete queue files whose messages are gone; the log files that were deleted before, which are none."""
+        return await self._in_worker(partial(self.core.delete_files_below, self.core.min_position))
 
     # Writing
 
@@ -276,9 +311,10 @@ class MessageStore:
         reconsume_times: int = 0,
         prepared_transaction_offset: int = 0,
         light_queues: Sequence[str] = (),
+        kind: int = INNER,
     ) -> Put:
-        """Append one message as given, into `light_queues` too; it isn't durable yet. Raises StoreUnavailable, and
-        ProtocolError for properties or names that can't be stored."""
+        """Append one message as given, into `light_queues` too; it isn't durable yet. It is counted as of `kind`. Raises
+        StoreUnavailable, and ProtocolError for properties or names that can't be stored."""
         self._check_refusal()
         try:
             position, size, queue_offset, watched = self.core.append(
@@ -294,6 +330,7 @@ class MessageStore:
                 reconsume_times=reconsume_times,
                 prepared_transaction_offset=prepared_transaction_offset,
                 light_queues=light_queues,
+                kind=kind,
             )
         except _core.StoreError as error:
             raise self._unavailable(error) from None
@@ -311,6 +348,7 @@ class MessageStore:
         born_timestamp: int,
         sys_flag: int = 0,
         reconsume_times: int = 0,
+        kind: int = INNER,
     ) -> tuple[list[int], Put]:
         """Append a client batch, all of it or nothing: (position of each message, the whole). Raises StoreUnavailable,
         and ProtocolError when the batch can't be read."""
@@ -325,6 +363,7 @@ class MessageStore:
                 born_timestamp=born_timestamp,
                 sys_flag=sys_flag,
                 reconsume_times=reconsume_times,
+                kind=kind,
             )
         except _core.StoreError as error:
             raise self._unavailable(error) from None
@@ -508,6 +547,9 @@ class MessageStore:
         self._checkpoint.physic = self.core.forced_until or self._checkpoint.physic
         self._checkpoint.logics = logics or self._checkpoint.logics
         self._checkpoint.position = min(position, self.core.flushed_position)
+        self._checkpoint.had_queues = self.core.has_queues
+        self._checkpoint.had_batch_queues = self.core.has_batch_queues
+        self._checkpoint.had_light_queues = self._options.light_queues
         self._checkpoint.save(self._checkpoint_path)
 
     async def _index_sealed(self, timestamp: int) -> None:

@@ -62,11 +62,11 @@ def _records(layout: Layout, step: int, units: list[tuple[int, int, int, int, in
             continue
         _, _, found, _, _ = reader.read(position, position + 1, bytes_max=size)
         said = properties.decode(found[0][15]) if found and found[0][5] == position else {}
-        out, queue_id = said.get(properties.TIMER_OUT_MS, ""), said.get(properties.REAL_QID, "")
+        out = properties.number(said.get(properties.TIMER_OUT_MS)) if rolls else None
         yield Pending(
-            (int(out) if rolls and out.isdecimal() else time) + step,
+            (time if out is None else out) + step,
             said.get(properties.REAL_TOPIC),
-            int(queue_id) if queue_id.isdecimal() else None,
+            properties.number(said.get(properties.REAL_QID)),
             said.get(properties.UNIQ_KEY),
             said.get(properties.TIMER_DEL_UNIQKEY),
             said.get(properties.KEYS),

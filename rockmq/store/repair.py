@@ -20,6 +20,7 @@ from pathlib import Path
 from rockmq import _core
 from rockmq.base.errors import ConfigError
 from rockmq.base.files import sync_directory
+from rockmq.store import batch_topics
 from rockmq.store.checkpoint import Checkpoint
 from rockmq.store.files import StoreLock
 from rockmq.store.layout import Layout, index_files
@@ -38,6 +39,7 @@ class Repaired:
     records: int = 0
     end: int = 0
     queues: int = 0
+    batch_queues: int = 0
     index_files: int = 0
     damaged: "list[_core.Fault]" = field(default_factory=list)
     tail: tuple[Path, int] | None = None
@@ -52,7 +54,7 @@ def plan(layout: Layout) -> list[str]:
     return [
         f"read the log {log}, {len(layout.log_files)} files from position {layout.log_min} on",
         f"make {layout.queues} anew",
-        *([f"leave {layout.batch_queues} alone"] if layout.batch_queues.is_dir() else []),
+        *([f"make {layout.batch_queues} anew"] if layout.batch_queues.is_dir() else []),
         f"make the index anew: {index}" if layout.index_sizes else f"leave the index alone: {index}, sizes unknown",
     ]
 
@@ -78,35 +80,46 @@ def repair(layout: Layout, progress: Progress, *, cut: bool, say: Callable[[str]
 
 
 def _repair(layout: Layout, progress: Progress, *, cut: bool, say: Callable[[str], None]) -> Repaired:
-    pairs = [(layout.queues, beside(layout.queues))]
+    pairs = [(each, beside(each)) for each in (layout.queues, layout.batch_queues)]
     if layout.index_sizes is not None:
         pairs.append((layout.index_directory, beside(layout.index_directory)))
     for _, new in pairs:
         if new.exists():
             say(f"clearing away {new}, left over from a repair that was broken off")
             shutil.rmtree(new)
+    named = batch_topics.documented(layout.root)
     now = datetime.now().astimezone()
     rebuild = _core.Rebuild(
         list(map(str, layout.log_directories)),
         str(layout.queues),
-        str(pairs[0][1]),
+        str(beside(layout.queues)),
+        str(layout.batch_queues),
+        str(beside(layout.batch_queues)),
         str(beside(layout.index_directory)),
         log_file_size=layout.log_file_size,
         queue_file_size=layout.queue_file_size,
+        batch_queue_file_size=layout.batch_queue_file_size,
         index_layout=layout.index_sizes,
         name=f"{now:%Y%m%d%H%M%S}{now.microsecond // 1000:03d}",
         delay_levels=layout.delay_levels,
+        # Only a broker knows whether light queues were wanted that aren't there.
+        all_light=Checkpoint.load(layout.root / "checkpoint").had_light_queues,
+        batch_topics=named.names,
+        batch_topics_at=named.at,
     )
     done = _read(rebuild, layout, progress)
     if done.tail is not None and cut:
         _cut(done.tail, layout.log_file_size)
         done.is_cut = True
         say(f"cut the torn tail of {done.tail[0]} from byte {done.tail[1]} on")
-    done.queues, done.index_files = rebuild.finish(layout.log_min)
+    done.queues, done.batch_queues, done.index_files = rebuild.finish(layout.log_min)
+    if not layout.batch_queues.exists() and not any(beside(layout.batch_queues).iterdir()):
+        beside(layout.batch_queues).rmdir()  # no broker has had any here
+        del pairs[1]
     for old, new in pairs:
         old.mkdir(exist_ok=True)
         _core.exchange(str(old), str(new))
-        say(f"put {old} in place, {'queues' if old == layout.queues else 'index'} made from {done.records} records")
+        say(f"put {old} in place, {'index' if old == layout.index_directory else 'queues'} made from {done.records} records")
     for _, new in pairs:
         shutil.rmtree(new)
     sync_directory(layout.root)
@@ -125,6 +138,7 @@ def _vouch(layout: Layout, done: Repaired, *, cut: bool) -> None:
         with open(layout.log_file(base), "rb") as file:
             os.fsync(file.fileno())
     checkpoint.position = done.end
+    checkpoint.had_queues, checkpoint.had_batch_queues = done.queues > 0, done.batch_queues > 0
     checkpoint.save(path)
     sync_directory(layout.root)
 

@@ -10,14 +10,18 @@ A fault is logged once per place, and counted for the runtime info. Nothing is m
 """
 
 import asyncio
-import json
 import logging
 from functools import partial
 from pathlib import Path
+from typing import Annotated
+
+from msgspec import Meta, Struct
 
 from rockmq import _core
 from rockmq.base import files
 from rockmq.base.clock import Clock
+from rockmq.base.errors import ProtocolError
+from rockmq.protocol import json
 from rockmq.store.retention import InWorker
 
 log = logging.getLogger(__name__)
@@ -27,6 +31,15 @@ IDLE_SECONDS = 60.0
 ROUND_MS = 24 * 3_600_000
 PLACES_MAX = 1000
 """Places whose fault was logged that are remembered; over it none is logged any more in this process."""
+
+
+Number = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+
+
+class _Place(Struct, rename="camel"):
+    position: Number
+    round_began: Number
+    last_round: Number
 
 
 class Scrub:
@@ -51,13 +64,11 @@ class Scrub:
     def _load(self) -> None:
         for path, text in files.candidates(self._path):
             try:
-                found = json.loads(text)
-                self._position, self._began, self.last_round = (
-                    int(found[name]) for name in ("position", "roundBegan", "lastRound")
-                )
-            except (ValueError, TypeError, KeyError) as error:
-                log.warning("%s can't be read, the scrub begins anew: %r", path, error)
+                found = json.decode(text, _Place, str(path))
+            except ProtocolError as error:
+                log.warning("the scrub begins anew: %s", error)
             else:
+                self._position, self._began, self.last_round = found.position, found.round_began, found.last_round
                 return
 
     async def run(self) -> None:
@@ -118,7 +129,7 @@ class Scrub:
         if not self._unsaved:
             return
         self._unsaved = 0
-        text = json.dumps({"position": self._position, "roundBegan": self._began, "lastRound": self.last_round})
+        text = json.encode(_Place(self._position, self._began, self.last_round)).decode()
         try:
             await self._in_worker(partial(files.save, self._path, text))
         except OSError as error:

@@ -7,8 +7,13 @@ in `config/timercheck`, 4096 bytes of which the first are used, big-endian i64 e
      0  the time that is read next (ms)        24  the same offset, of the master
      8  the timer log is forced up to here     32  version of the state   40  its time   48  its count
     16  the queue of timers is read up to here
+    56  what was due before this time (ms) ...     64  ... and lay below this offset of the queue was delivered
 
-and how many messages are pending for each topic in `config/timermetrics`.
+The last two are ours, and 0 but while all is made anew: when wheel and log don't agree with each other any more, or are of
+another step, they are emptied and the whole queue is read again, and nothing is delivered until that is done. A kill on the
+way leaves the checkpoint as it was at the beginning, and the next start begins anew.
+
+How many messages are pending for each topic stands in `config/timermetrics`.
 
 Nothing there is ahead of what is on disk: the read time passes a slot when the messages it held are forced where they
 belong, and the wheel is written behind the units it leads to. What comes after the last save is found again by reading the
@@ -35,11 +40,13 @@ from rockmq.base.errors import ConfigError, ProtocolError
 from rockmq.config.broker import Timers as TimerOptions
 from rockmq.protocol import json, topics
 from rockmq.protocol.bodies.common import DataVersion
+from rockmq.protocol.header import Long
 from rockmq.store.message_store import MessageStore
 
 log = logging.getLogger(__name__)
 
 CHECKPOINT_SIZE = 4096
+APACHES_SIZE = 56
 ENQUEUED_MAX = 256
 """Messages that are given units in one go: a fraction of a millisecond."""
 BATCH_MAX = 128
@@ -53,7 +60,10 @@ DELETE_EVERY_SECONDS = 30
 RESERVED_SHARE = 0.75
 """Of the time that the log keeps messages: a message that waits longer is stored anew before its record expires."""
 
-_CHECKPOINT = struct.Struct(">7q")
+TOPICS_MAX = 50_000
+"""Topics whose timers are counted apart; those of more are only in the sums."""
+
+_CHECKPOINT = struct.Struct(">9q")
 
 T = TypeVar("T")
 
@@ -66,6 +76,8 @@ class Checkpoint(NamedTuple):
     state_version: int = 0
     timestamp: int = 0
     counter: int = 0
+    again_before: int = 0
+    again_below: int = 0
 
     @classmethod
     def load(cls, path: Path) -> "Checkpoint | None":
@@ -74,9 +86,11 @@ class Checkpoint(NamedTuple):
             data = path.read_bytes()
         except FileNotFoundError:
             return None
-        if len(data) < _CHECKPOINT.size:
+        if len(data) < APACHES_SIZE:
             return None
-        found = cls(*_CHECKPOINT.unpack_from(data))
+        found = cls(*_CHECKPOINT.unpack_from(data.ljust(_CHECKPOINT.size, b"\0")))
+        if not (0 <= found.again_before <= found.read_time and found.again_below >= 0):
+            found = found._replace(again_before=0, again_below=0)
         return found if min(found[:3]) >= 0 else None
 
     def save(self, path: Path) -> None:
@@ -84,13 +98,28 @@ class Checkpoint(NamedTuple):
 
 
 class _Metric(Struct, rename="camel"):
-    count: int = 0
-    time_stamp: int = 0
+    count: Long = 0
+    time_stamp: Long = 0
 
 
-class _Metrics(Struct, rename="camel"):
+class Metrics(Struct, rename="camel"):
+    """The document `timermetrics`: messages that wait, by topic."""
+
     data_version: DataVersion = field(default_factory=DataVersion)
     timing_count: dict[str, _Metric] = field(default_factory=dict)
+
+    @classmethod
+    def load(cls, path: Path) -> "Metrics":
+        """An empty one when none can be read: what waits is counted from 0 then."""
+        for each, text in files.candidates(path):
+            try:
+                found = json.decode(text, cls, str(each))
+            except ProtocolError as error:
+                log.warning("%s; pending messages are counted from 0", error)
+            else:
+                found.timing_count = {topic: metric for topic, metric in found.timing_count.items() if metric.count > 0}
+                return found
+        return cls()
 
 
 class Due(NamedTuple):
@@ -130,11 +159,15 @@ class TimerStore:
         self._end = 0
         """Where the message that was delivered last ends."""
         self._changed = False
+        self._read_again_to = 0
         self._failing: set[str] = set()
         """What doesn't succeed for now."""
         self._next_delete = 0.0
         self.enqueued = 0
         self.delivered = 0
+        self.enqueued_by: dict[str, int] = {}
+        self.delivered_by: dict[str, int] = {}
+        """The same by topic, of which there are `TOPICS_MAX` at most."""
 
     @property
     def queue(self) -> tuple[int, int]:
@@ -151,9 +184,27 @@ class TimerStore:
         """Messages that wait, as far as they are counted."""
         return sum(metric.count for metric in self._metrics.timing_count.values())
 
+    @property
+    def pending_by(self) -> dict[str, int]:
+        """The same by topic."""
+        return {topic: metric.count for topic, metric in self._metrics.timing_count.items()}
+
+    @property
+    def checkpoint(self) -> Checkpoint:
+        """How far everything is that needn't be done again."""
+        return self._saved
+
+    def counts(self) -> bytes:
+        """Messages that wait, by topic: the document `timermetrics`."""
+        return json.encode(self._metrics)
+
     def count(self, time: int) -> int:
         """Messages of the slot of a time."""
         return self._core.count(time)
+
+    def count_between(self, from_time: int, to_time: int) -> int | None:
+        """Messages of the slots of these times, without the last; None while the worker is at work on the wheel."""
+        return self._core.count_between(from_time, to_time)
 
     # Start and stop
 
@@ -185,34 +236,49 @@ class TimerStore:
         )
         self.read_time = self._committed = self._floor(self._saved.read_time)
         self.write_time = self._floor(now)
-        end, behind, anew = self._core.recover(self._saved.forced, self.read_time)
+        _, behind, agrees = self._core.recover(self._saved.forced, self.read_time)
         minimum, maximum = self.queue
+        self.offset = min(max(behind or 0, self._saved.offset, minimum), maximum)
         self._delivered_before = (min(self._saved.offset, maximum), self.read_time)
-        lost = end < self._saved.forced
-        # The log can be ahead of the checkpoint, and behind it when it was damaged.
-        offset = behind or 0 if lost or anew else max(behind or 0, self._saved.offset)
-        self.offset = min(max(offset, minimum), maximum)
-        self._load_metrics()
-        if anew or lost:
-            log.warning(
-                "the timer wheel of %s was made anew; the queue of timers is read again from %d of %d on",
-                root,
-                self.offset,
-                maximum,
-            )
-            if behind is None:
-                self._metrics = _Metrics()  # all that waits is counted once more
-            self._core.look_ahead(self.offset, maximum, self._store.readable_limit)
-            self._save(self._checkpoint(), self._metrics_text())
+        self._metrics = Metrics.load(self._metrics_path)
+        if not agrees or self._saved.again_before:
+            self._make_anew(self._saved.offset)
 
-    def _load_metrics(self) -> None:
-        for path, text in files.candidates(self._metrics_path):
-            try:
-                self._metrics = json.decode(text, _Metrics, str(path))
-                return
-            except ProtocolError as error:
-                log.warning("%s; pending messages are counted from 0", error)
-        self._metrics = _Metrics()
+    def _make_anew(self, placed_below: int) -> None:
+        """Empty wheel and log, and have the queue of timers read again from its beginning; messages below that offset had
+        units."""
+        saved, (minimum, maximum) = self._saved, self.queue
+        if saved.again_before:  # a kill came between
+            self._delivered_before = (saved.again_below, saved.again_before)
+        else:
+            late = self._core.late(self.read_time)
+            self._delivered_before = (min(placed_below, maximum), self.read_time)
+            # Once this process is gone nobody tells who came late and waits from others that were due then.
+            before = min(self._committed, self.read_time if late is None else late)
+            saved = saved._replace(
+                read_time=self._committed,
+                forced=0,
+                offset=minimum,
+                again_before=max(before, 1),
+                again_below=self._delivered_before[0],
+            )
+            saved.save(self._checkpoint_path)
+            self._saved = saved
+        log.warning(
+            "the timer wheel of %s is made anew; the queue of timers is read again, %d to %d",
+            self._store.root,
+            minimum,
+            maximum,
+        )
+        self._core.remake()
+        self._core.look_ahead(minimum, maximum, self._store.readable_limit)
+        self._metrics = Metrics()  # all that waits is counted once more
+        self.offset, self._read_again_to, self._changed = minimum, maximum, True
+
+    @property
+    def is_reading_again(self) -> bool:
+        """Whether messages that wait may not be in the wheel yet."""
+        return self.offset < self._read_again_to
 
     async def close(self) -> None:
         """Save how far everything is, so that the next start delivers nothing twice."""
@@ -281,6 +347,9 @@ class TimerStore:
             )
         self._count(dict(counts))
         self.enqueued += placed
+        for topic, count in counts:
+            if count > 0:
+                _add(self.enqueued_by, topic, count)
         self._changed |= self.offset != before
         return self.offset > before
 
@@ -290,7 +359,7 @@ class TimerStore:
         """If the clock went back to before what was read, let the wheel go back too: what comes now needs those slots."""
         self._commit()
         now = self._floor(self._clock.now_ms())
-        if now >= self.read_time or self._open_slot or self._committed < self.read_time:
+        if now >= self.read_time or self._open_slot or self._committed < self.read_time or self.is_reading_again:
             return
         log.warning("the clock went back by %d ms; timers follow it", self.read_time - now)
         self._core.erase(now, self.read_time)
@@ -311,9 +380,11 @@ class TimerStore:
                 if self.read_time >= self.write_time:
                     break
                 count, whole = await self._in_worker(self._core.open_slot, self.read_time)
-                self._open_slot, self._last = True, False
                 if not whole:
                     log.error("the timer log has lost units of %d ms; %d messages are left of it", self.read_time, count)
+                    await self._in_worker(self._make_anew, self.offset)
+                    break
+                self._open_slot, self._last = True, False
             if self._last:
                 self._end_slot()
                 continue
@@ -338,6 +409,7 @@ class TimerStore:
         self._batch.popleft()
         self._end = max(self._end, end)
         self.delivered += 1
+        _add(self.delivered_by, real_topic, 1)
         self._count({real_topic: -1})
 
     def _end_slot(self) -> None:
@@ -379,6 +451,8 @@ class TimerStore:
             self._failing.discard("saved")
 
     async def _save_all(self) -> None:
+        if self.is_reading_again:
+            return  # it has to be begun anew after a kill
         self._commit()
         self._changed = bool(self._uncommitted)
         try:
@@ -399,9 +473,11 @@ class TimerStore:
 
     def _metrics_text(self) -> bytes:
         version = self._metrics.data_version = self._metrics.data_version.advanced(self._clock.now_ms())
-        return msgspec.json.encode(_Metrics(version, self._metrics.timing_count))
+        return msgspec.json.encode(Metrics(version, self._metrics.timing_count))
 
     def _save(self, checkpoint: Checkpoint, metrics: bytes) -> None:
+        if self.is_reading_again:
+            return  # since it was asked for
         forced = self._core.flush()
         saved = checkpoint._replace(forced=forced)
         saved.save(self._checkpoint_path)
@@ -425,3 +501,8 @@ class TimerStore:
 
     async def _in_worker(self, work: Callable[..., T], *arguments: object) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._worker, partial(work, *arguments))
+
+
+def _add(by_topic: dict[str, int], topic: str, count: int) -> None:
+    if topic in by_topic or len(by_topic) < TOPICS_MAX:
+        by_topic[topic] = by_topic.get(topic, 0) + count

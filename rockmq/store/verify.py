@@ -111,13 +111,12 @@ def _verify(layout: Layout, progress: Progress) -> Report:
         str(layout.index_directory),
         log_file_size=layout.log_file_size,
         queue_file_size=layout.queue_file_size,
+        batch_queue_file_size=layout.batch_queue_file_size,
         index_layout=layout.index_sizes,
         min=layout.log_min,
         behind=end,
         delay_levels=layout.delay_levels,
     )
-    if layout.batch_queues.is_dir():
-        report.notes.append(f"the batch queues in {layout.batch_queues.name} weren't checked")
     if layout.index_sizes is None:
         report.notes.append("the index wasn't checked: its sizes can't be told without the broker's configuration")
     _walk(check, report, end, progress)
@@ -182,7 +181,13 @@ def _add_queue_faults(report: Report, told: "list[_core.Fault]", more: int, topi
     for fault in told:
         kind, *_, queue = fault
         is_gone = queue is not None and topics is not None and queue[0] not in topics
-        if kind == "queue missing" and queue is not None and is_gone and not (report.layout.queues / queue[0]).exists():
+        roots = report.layout.queues, report.layout.batch_queues
+        if (
+            kind == "queue missing"
+            and queue is not None
+            and is_gone
+            and not any((root / queue[0]).exists() for root in roots)
+        ):
             deleted.add(queue[0])
         else:
             kept.append(fault)

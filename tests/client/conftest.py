@@ -4,16 +4,23 @@ Each test has both by the fixture `peer`, which all share: use topics and groups
 cluster of your own (`cluster.started`) for what would disturb others.
 """
 
+import asyncio
+import contextlib
 import itertools
-import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 
 import pytest
 
-from rockmq.client import Client, MessageQueue
-from tests.support import apache, cluster
+from rockmq.client import Client, MessageQueue, ResponseError
+from rockmq.protocol.codes import ResponseCode
+from tests.support import cluster
 
-SETTINGS = {"enablePropertyFilter": "true", "recallMessageEnable": "true"}
+SETTINGS = {
+    "enablePropertyFilter": "true",
+    "recallMessageEnable": "true",
+    "enableLmq": "true",
+    "enableMultiDispatch": "true",
+}
 
 NewTopic = Callable[..., Awaitable[list[MessageQueue]]]
 
@@ -22,10 +29,7 @@ NewTopic = Callable[..., Awaitable[list[MessageQueue]]]
 @pytest.fixture(scope="package", params=["rockmq", "apache"])
 def peer(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[cluster.Cluster]:
     """A name server with a broker, RockMQ's and then Apache's."""
-    if request.param == "apache" and (missing := apache.available()):
-        if os.environ.get("CI") == "true":
-            pytest.fail(f"tests against Apache's broker can't run: {missing}", pytrace=False)
-        pytest.skip(missing)
+    cluster.require(request.param)
     with cluster.started(request.param, tmp_path_factory.mktemp(request.param), SETTINGS) as started:
         yield started
 
@@ -51,3 +55,29 @@ def new_topic(mq: Client, unique: Callable[[str], str]) -> NewTopic:
         return await mq.create_topic(unique(name), queues)
 
     return make
+
+
+@contextlib.contextmanager
+def not_built(peer: cluster.Cluster) -> Iterator[None]:
+    """Around what RockMQ's broker doesn't answer yet."""
+    if peer.kind == "apache":
+        yield
+        return
+    with pytest.raises(ResponseError) as refused:
+        yield
+    assert refused.value.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+
+
+async def eventually(condition: Callable[[], Awaitable[bool]]) -> None:
+    async with asyncio.timeout(60):
+        while not await condition():
+            await asyncio.sleep(0.05)
+
+
+async def until_held(mq: Client, queue: MessageQueue, count: int) -> None:
+    """Apache's broker puts messages into queues after it has answered."""
+
+    async def held() -> bool:
+        return await mq.max_offset(queue) >= count
+
+    await eventually(held)

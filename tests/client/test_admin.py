@@ -2,44 +2,39 @@
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from rockmq import embedded
-from rockmq.client import Client, ClientError, Message, MessageQueue, ResponseError, RouteNotFound
-from rockmq.client.admin import GroupSettings, QueueBounds, QueueProgress, Subscription, TopicSettings
+from rockmq.client import (
+    Client,
+    ClientError,
+    Decision,
+    Message,
+    MessageQueue,
+    ResponseError,
+    RouteNotFound,
+    SendReceipt,
+    StoredMessage,
+)
+from rockmq.client.admin import GroupSettings, QueueBounds, QueueProgress, Rule, Subscription, TopicSettings
 from rockmq.protocol.codes import ResponseCode
-from tests.client.conftest import NewTopic
+from tests.client.conftest import NewTopic, eventually, until_held
 from tests.support import apache, cluster
 from tests.support.process import free_port
 
 Unique = Callable[[str], str]
 
 
-@contextlib.contextmanager
-def not_built(peer: cluster.Cluster) -> Iterator[None]:
-    """Around what RockMQ's broker doesn't answer yet."""
-    if peer.kind == "apache":
-        yield
-        return
-    with pytest.raises(ResponseError) as refused:
-        yield
-    assert refused.value.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
-
-
-async def eventually(condition: Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(60):
-        while not await condition():
-            await asyncio.sleep(0.05)
-
-
 async def send(mq: Client, queue: MessageQueue, count: int) -> None:
+    """The first messages of a queue, which has them when this returns."""
     async with mq.producer("admin-pg") as producer:
         for number in range(count):
             await producer.send(Message(queue.topic, b"%d" % number, keys=[f"{queue.topic}-{number}"]), queue=queue)
+    await until_held(mq, queue, count)
 
 
 # Topics
@@ -70,6 +65,31 @@ async def test_a_topic_is_made_changed_and_deleted(mq: Client, peer: cluster.Clu
         await topics.put(made, cluster="moon")
 
 
+async def test_several_topics_at_once(mq: Client, peer: cluster.Cluster, unique: Unique) -> None:
+    topics, broker = mq.admin.topics, cluster.broker_name(peer)
+    made = [TopicSettings(unique("one"), 2, 3), TopicSettings(unique("two"), 4, 4, attributes={"message.type": "FIFO"})]
+    await topics.put_many(made)
+    kept = await topics.of_broker(broker)
+    assert [kept[each.name] for each in made] == made
+    with pytest.raises(ResponseError) as refused:
+        await topics.put_many([TopicSettings(unique("never")), TopicSettings("not a name")], broker=broker)
+    assert refused.value.code == ResponseCode.INVALID_PARAMETER
+
+
+async def test_topics_of_units_and_the_brokers_own(mq: Client, peer: cluster.Cluster, unique: Unique) -> None:
+    topics = mq.admin.topics
+    of_unit, subscribed, both = unique("unit"), unique("subscribed"), unique("both")
+    for flags, topic in ((1, of_unit), (2, subscribed), (3, both)):
+        await topics.put(TopicSettings(topic, 1, 1, unit_flags=flags))
+        await eventually(lambda topic=topic: _has(topic, topics.names()))  # type: ignore[misc]
+    assert {of_unit, both} <= set(await topics.unit_names())
+    assert subscribed not in await topics.unit_names()
+    assert {subscribed, both} <= set(await topics.unit_names("unit subscription"))
+    assert subscribed in await topics.unit_names("unit subscription only")
+    assert both not in await topics.unit_names("unit subscription only")
+    assert {"TBW102", "RMQ_SYS_TRANS_HALF_TOPIC"} <= set(await mq.admin.brokers.system_topics(peer.broker))
+
+
 async def test_what_is_in_a_topic(mq: Client, peer: cluster.Cluster, new_topic: NewTopic, unique: Unique) -> None:
     one, other = await new_topic(2)
     await send(mq, one, 3)
@@ -78,10 +98,13 @@ async def test_what_is_in_a_topic(mq: Client, peer: cluster.Cluster, new_topic: 
     assert stored is not None
     assert stats.queues == {one: QueueBounds(0, 3, stored), other: QueueBounds(0, 0, None)}
     assert stats.queues[one].messages == 3
+    first = await mq.earliest_stored(one)
+    assert first is not None
+    assert 0 < first <= stored
+    assert await mq.earliest_stored(other) is None
     group = unique("reader")
     async with mq.consumer(group, [one.topic], from_where="first"):
-        with not_built(peer):
-            await eventually(lambda: _has(group, mq.admin.topics.groups(one.topic)))
+        await eventually(lambda: _has(group, mq.admin.topics.groups(one.topic)))
 
 
 async def _has(name: str, asked: Awaitable[list[str]]) -> bool:
@@ -96,15 +119,59 @@ async def test_a_group_is_made_changed_and_deleted(mq: Client, peer: cluster.Clu
     broker = cluster.broker_name(peer)
     made = GroupSettings(name, max_reconsume_times=3, orderly=True)
     await groups.put(made)
-    with not_built(peer):
-        assert await groups.get(name) == {broker: made}
-    with not_built(peer):
-        assert (await groups.of_broker(broker))[name] == made
-    with not_built(peer):
-        await groups.delete(name, offsets=True)
-        assert name not in await groups.of_broker(broker)
+    assert await groups.get(name) == {broker: made}
+    assert (await groups.of_broker(broker))[name] == made
+    await groups.delete(name, offsets=True)
+    assert name not in await groups.of_broker(broker)
     with pytest.raises(ResponseError):
         await groups.put(GroupSettings("not a name"))
+
+
+async def test_a_groups_attributes(mq: Client, peer: cluster.Cluster, unique: Unique) -> None:
+    groups, broker = mq.admin.groups, cluster.broker_name(peer)
+    made = GroupSettings(unique("attributed"), attributes={"priority.factor": "5"})
+    if peer.kind == "rockmq":
+        with pytest.raises(ResponseError, match="attributes of groups aren't built"):
+            await groups.put(made)
+        return
+    await groups.put(made)
+    assert await groups.get(made.name) == {broker: made}
+    await groups.put(GroupSettings(made.name, max_reconsume_times=2))
+    assert (await groups.get(made.name))[broker].attributes == made.attributes
+    await groups.put(GroupSettings(made.name), remove_attributes=["priority.factor"])
+    assert await groups.get(made.name) == {broker: GroupSettings(made.name)}
+
+
+async def test_several_groups_at_once(mq: Client, peer: cluster.Cluster, unique: Unique) -> None:
+    groups, broker = mq.admin.groups, cluster.broker_name(peer)
+    made = [GroupSettings(unique("one"), max_reconsume_times=1), GroupSettings(unique("two"), orderly=True)]
+    await groups.put_many(made)
+    assert [(await groups.of_broker(broker))[each.name] for each in made] == made
+    with pytest.raises(ResponseError):
+        await groups.put_many([GroupSettings("not a name")], broker=broker)
+
+
+async def test_a_group_may_not_read_a_topic(mq: Client, peer: cluster.Cluster, new_topic: NewTopic, unique: Unique) -> None:
+    (queue,) = await new_topic(1)
+    group, name = unique("barred"), queue.broker_name
+    groups = mq.admin.groups
+    assert await groups.readable(group, queue.topic) == {name: True}
+    await groups.set_readable(group, queue.topic, False)
+    assert await groups.readable(group, queue.topic) == {name: False}
+    await groups.set_readable(group, queue.topic, True)
+    assert await groups.readable(group, queue.topic) == {name: True}
+
+
+async def test_where_the_slowest_group_is(mq: Client, peer: cluster.Cluster, new_topic: NewTopic, unique: Unique) -> None:
+    queues = await new_topic(2)
+    slow, quick = unique("slow"), unique("quick")
+    for group in (slow, quick):
+        await mq.admin.groups.put(GroupSettings(group))
+    for queue in queues:
+        await send(mq, queue, 5)
+        for group, offset in ((slow, 2), (quick, 4)):
+            await mq.commit(group, queue, offset)
+    assert await mq.admin.groups.lowest_offsets(queues[0].topic, quick) == dict.fromkeys(queues, 2)
 
 
 async def test_who_consumes_and_how_far(mq: Client, peer: cluster.Cluster, new_topic: NewTopic, unique: Unique) -> None:
@@ -135,17 +202,12 @@ async def test_who_consumes_and_how_far(mq: Client, peer: cluster.Cluster, new_t
         assert info.properties["PROP_CONSUME_TYPE"] == "CONSUME_PASSIVELY"
         with pytest.raises(ResponseError):
             await mq.admin.members.running_info(group, "nobody")
-        with not_built(peer):
-            assert queue.topic in await groups.topics(group)
-        with not_built(peer):
-            assert await groups.subscription(group, queue.topic) == Subscription(queue.topic, "*", "TAG")
-        with not_built(peer):
-            assert (await groups.times(group, queue.topic))[queue].delay >= 0
-        with not_built(peer):
-            assert (await groups.progress_of_all(broker))[group].lag == 2
-        with not_built(peer):
-            offsets = await mq.admin.brokers.offsets(broker)
-            assert offsets[queue.topic, group] == {0: 3}
+        assert queue.topic in await groups.topics(group)
+        assert await groups.subscription(group, queue.topic) == Subscription(queue.topic, "*", "TAG")
+        assert (await groups.times(group, queue.topic))[queue].delay >= 0
+        assert (await groups.progress_of_all(broker))[group].lag == 2
+        offsets = await mq.admin.brokers.offsets(broker)
+        assert offsets[queue.topic, group] == {0: 3}
 
 
 async def test_who_produces(mq: Client, peer: cluster.Cluster, new_topic: NewTopic, unique: Unique) -> None:
@@ -155,9 +217,8 @@ async def test_who_produces(mq: Client, peer: cluster.Cluster, new_topic: NewTop
     async with mq.producer(group) as producer:
         await producer.send(Message(queue.topic, b"x"))
         await eventually(lambda: _known(mq, group, queue.topic))
-        with not_built(peer):
-            known = await mq.admin.groups.all_producers(queue.broker_name)
-            assert [each.client_id for each in known[group]] == [mq.client_id]
+        known = await mq.admin.groups.all_producers(queue.broker_name)
+        assert [each.client_id for each in known[group]] == [mq.client_id]
 
 
 async def _known(mq: Client, group: str, topic: str) -> bool:
@@ -219,7 +280,7 @@ async def test_messages_are_found_by_ids_and_keys(mq: Client, new_topic: NewTopi
         await messages.by_offset_id("x")
 
     async def indexed() -> bool:
-        return len(await messages.by_key(topic, "same")) == 3
+        return len(await messages.by_key(topic, "same")) == 3 and len(await messages.by_key(topic, "k2")) == 1
 
     await eventually(indexed)
     assert [message.body for message in await messages.by_key(topic, "same")] == [b"0", b"1", b"2"]
@@ -227,6 +288,58 @@ async def test_messages_are_found_by_ids_and_keys(mq: Client, new_topic: NewTopi
     assert await messages.by_key(topic, "none") == []
     assert await messages.by_key(topic, "same", end=datetime(2020, 1, 1, tzinfo=UTC)) == []
     assert [message.body for message in await messages.by_unique_key(topic, receipts[2].msg_id)] == [b"2"]
+
+
+async def test_what_became_of_a_message(
+    mq: Client, peer: cluster.Cluster, new_topic: NewTopic, unique: Unique, tmp_path: Path
+) -> None:
+    (queue,) = await new_topic(1)
+    reads, waits, filters, shares, pulls, gone = (
+        unique(name) for name in ("read", "wait", "filter", "share", "pull", "gone")
+    )
+    async with mq.producer("admin-pg") as producer:
+        receipt = await producer.send(Message(queue.topic, b"x", tag="red"))
+    message = await mq.admin.messages.by_offset_id(receipt.offset_id)
+    for group in (gone, filters):
+        await mq.admin.groups.put(GroupSettings(group))
+        await mq.commit(group, queue, 1)
+    async with (
+        mq.consumer(reads, {queue.topic: "red || blue"}, from_where="first") as consumer,
+        mq.consumer(waits, [queue.topic], from_where="first"),
+        mq.consumer(filters, {queue.topic: "blue"}, from_where="first"),
+        mq.consumer(shares, [queue.topic], broadcast=True, offsets_directory=tmp_path),
+        mq.lite_pull_consumer(pulls, [queue.topic], from_where="first") as puller,
+    ):
+        await (await anext(consumer)).ack()
+        await consumer.commit()
+        await puller.poll(10)
+        wanted = {reads: "consumed", waits: "not yet", filters: "filtered", shares: "broadcast", pulls: "pulled"}
+
+        async def told() -> bool:
+            return await mq.admin.messages.consumption(message) == wanted | {gone: "not online"}
+
+        await eventually(told)
+
+
+async def test_a_broker_asks_again_for_a_transaction(
+    mq: Client, peer: cluster.Cluster, new_topic: NewTopic, unique: Unique
+) -> None:
+    (queue,) = await new_topic(1)
+
+    async def checker(message: StoredMessage) -> Decision:
+        return Decision.UNKNOWN
+
+    async def execute(receipt: SendReceipt) -> Decision:
+        return Decision.UNKNOWN
+
+    async with mq.transaction_producer(unique("tpg"), checker) as producer:
+        made = await producer.send_in_transaction(Message(queue.topic, b"half"), execute)
+        offset_id = made.sent.offset_id
+        await mq.admin.messages.resume_checks(offset_id)
+        with pytest.raises(ResponseError):
+            await mq.admin.messages.resume_checks(offset_id[:-4] + "FFFF")  # where no message is
+        with pytest.raises(ClientError, match="not an offset message id"):
+            await mq.admin.messages.resume_checks("x")
 
 
 # Brokers
@@ -264,20 +377,39 @@ async def test_brokers(mq: Client, peer: cluster.Cluster, new_topic: NewTopic) -
     with pytest.raises(RouteNotFound, match="moon"):
         await brokers.runtime_info("moon")
     assert (await brokers.config(name))["brokerName"] == name
-    with not_built(peer):
-        await brokers.update_config(name, {"longPollingEnable": "true"})
-        assert (await brokers.config(peer.broker))["longPollingEnable"] == "true"
-    with not_built(peer):
-        assert (await brokers.stats(name, "TOPIC_PUT_NUMS", queue.topic)).day.sum >= 0
-    with not_built(peer):
-        entries = await brokers.queue_entries(queue, 0)
-        assert (entries.first, entries.end, len(entries.entries)) == (0, 1, 1)
-    with not_built(peer):
-        replication = await brokers.replication(name)
-        assert (replication.master, replication.slaves) == (True, [])
+    await brokers.update_config(name, {"longPollingEnable": "true"})
+    assert (await brokers.config(peer.broker))["longPollingEnable"] == "true"
+    assert (await brokers.stats(name, "TOPIC_PUT_NUMS", queue.topic)).day.sum >= 0
+    entries = await brokers.queue_entries(queue, 0)
+    assert (entries.first, entries.end, len(entries.entries)) == (0, 1, 1)
+    replication = await brokers.replication(name)
+    assert (replication.master, replication.slaves) == (True, [])
     for tidy_up in (brokers.clean_expired_queues, brokers.clean_unused_topics, brokers.delete_expired_log):
-        with not_built(peer):
-            await tidy_up(name)
+        await tidy_up(name)
+
+
+# Users
+
+
+async def test_a_broker_that_keeps_no_users(mq: Client, peer: cluster.Cluster) -> None:
+    """What one that does answers is in test_security.py."""
+    access = mq.admin.access
+    calls = [
+        access.create_user("u", "p"),
+        access.update_user("u", enabled=False),
+        access.delete_user("u"),
+        access.user(peer.broker, "u"),
+        access.users(peer.broker),
+        access.create_acl("User:u", [Rule("Topic:x", ("Pub",))]),
+        access.update_acl("User:u", [Rule("Topic:x", ("Pub",))]),
+        access.delete_acl("User:u"),
+        access.acl(peer.broker, "User:u"),
+        access.acls(peer.broker),
+    ]
+    for call in calls:
+        with pytest.raises(ResponseError) as refused:
+            await call
+        assert refused.value.code == ResponseCode.SYSTEM_ERROR
 
 
 # Name servers
@@ -293,9 +425,9 @@ async def test_name_servers_keep_keys_and_are_configured(mq: Client, peer: clust
     assert await names.list_kv(space) == {"a": "1", "b": "ä;2"}
     await names.delete_kv(space, "a")
     assert await names.list_kv(space) == {"b": "ä;2"}
-    config = (await names.config())[peer.namesrv]
-    assert config["orderMessageEnable"] == "false"
-    await names.update_config({"orderMessageEnable": "false"})
+    for said in ("false", "true"):
+        await names.update_config({"orderMessageEnable": said})
+        assert (await names.config())[peer.namesrv]["orderMessageEnable"] == said
     with pytest.raises(ResponseError):
         await names.update_config({"kvConfigPath": "/elsewhere"})
 

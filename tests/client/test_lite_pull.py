@@ -4,6 +4,8 @@ import asyncio
 import contextlib
 from collections.abc import Callable
 from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -189,3 +191,32 @@ async def test_a_plain_pull_waits_and_a_group_is_moved_by_hand(mq: Client, new_t
     await mq.admin.groups.put(GroupSettings(group))
     await mq.commit(group, queue, 1)
     assert await mq.committed_offsets(group, queue.topic) == {queue: 1}
+
+
+async def test_every_member_of_a_broadcast_reads_all(
+    mq: Client, peer: cluster.Cluster, new_topic: NewTopic, unique: Unique, tmp_path: Path
+) -> None:
+    queues = await new_topic(2)
+    topic, group = queues[0].topic, unique("lite")
+    async with Client(peer.namesrv, instance_name=unique("one")) as one, Client(peer.namesrv) as two:
+
+        def made(client: Client, topics: list[str] | None = None, **options: Any) -> LitePullConsumer:
+            return client.lite_pull_consumer(
+                group, topics, from_where="first", broadcast=True, offsets_directory=tmp_path, **options
+            )
+
+        async with made(one, [topic]) as first, made(two, [topic], auto_commit=False) as second:
+            assert first.queues == second.queues == queues
+            for queue in queues:
+                await send(mq, queue, 3)
+            for member in (first, second):
+                assert len(await polled(member, 6)) == 6
+            await second.commit({queues[0]: 1})
+            assert [await second.committed(queue) for queue in queues] == [1, None]
+            with pytest.raises(ClientError, match="another consumer keeps its offsets"):
+                async with Client(peer.namesrv) as third, made(third, [topic]):
+                    raise AssertionError("it began")
+        async with made(one) as again:
+            await again.assign(queues)
+            assert [again.position(queue) for queue in queues] == [3, 3], "it goes on where its file says"
+    assert set((await mq.committed_offsets(group, topic)).values()) == {None}, "brokers keep nothing of a broadcast"

@@ -164,7 +164,10 @@ async def share_with_java(mq: Client, namesrv: str, tmp_path: Path) -> None:
     work = Work()
     async with mq.consumer("g", topic, order=True, from_where="first") as ours:
         run = asyncio.create_task(ours.run(work))
-        where = f"namesrv={namesrv}", f"topic={topic}", "group=g", "orderly=true"
+        # Java's client first shares queues out a second after its start, when its first regular heartbeat is on its way,
+        # too. The heartbeat that is to tell the new version of its subscription is left out then, and brokers of either kind
+        # refuse its pulls until the next one (MQClientInstance.sendHeartbeatToAllBrokerWithLockV2): not after 30 s here.
+        where = f"namesrv={namesrv}", f"topic={topic}", "group=g", "orderly=true", "heartbeatMs=500"
         java = await asyncio.to_thread(apache.program, CLIENTS[-1], "PushConsumer", *where, directory=tmp_path)
         await send(mq, queues, 20)
         await until(lambda: len(of(ours, topic)) == 2)
@@ -173,7 +176,7 @@ async def share_with_java(mq: Client, namesrv: str, tmp_path: Path) -> None:
         await asyncio.to_thread(java.terminate)
         await until(lambda: len(of(ours, topic)) == 4)
         await send(mq, queues, 5, 40)
-        await until(lambda: all(each[-1:] == [44] for each in work.done.values()))
+        await until(lambda: all(work.done[number][-1:] == [44] for number in range(4)))
     await run
     theirs: dict[int, list[int]] = defaultdict(list)
     for event in events(java, "message"):
@@ -234,6 +237,7 @@ asyncio.run(main(*sys.argv[1:]))
 """
 
 
+@pytest.mark.flaky(reruns=0)
 async def test_one_of_three_members_is_killed(forgetful: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The others go on with its queues in order, from where it was."""
     monkeypatch.setattr(locks, "RENEW_SECONDS", 0.5)
@@ -272,3 +276,36 @@ async def test_one_of_three_members_is_killed(forgetful: str, monkeypatch: pytes
     for number, bodies in theirs.items():
         assert bodies == list(range(len(bodies)))
         assert work.done[number][0] <= len(bodies), "nothing is left out"
+
+
+async def test_the_offset_moves_by_hand(mq: Client, new_topic: NewTopic, unique: Unique) -> None:
+    (queue,) = await new_topic(1)
+    await send(mq, [queue], 10)
+    group = unique("ordered")
+    done: list[int] = []
+
+    async def handle(message: ConsumedMessage) -> None:
+        number = int(message.body)
+        done.append(number)
+        if number == 3:
+            await message.commit()
+        elif number == 6 and done.count(6) == 1:
+            await message.rollback()
+
+    async with mq.consumer(group, queue.topic, order=True, auto_commit=False, from_where="first", suspend=0.01) as consumer:
+        run = asyncio.create_task(consumer.run(handle))
+        await until(lambda: 9 in done)
+        assert done == [0, 1, 2, 3, 4, 5, 6, 4, 5, 6, 7, 8, 9]
+        await consumer.commit()
+        assert await mq.committed_offsets(group, queue.topic) == {queue: 4}
+    await run
+    async with mq.consumer(group, queue.topic, order=True, auto_commit=False) as consumer:
+        batch = []
+        while len(batch) < 6:
+            message = await asyncio.wait_for(anext(consumer), PATIENCE)
+            batch.append(int(message.body))
+            await message.ack()
+        assert batch == list(range(4, 10)), "what wasn't committed comes again"
+        await send(mq, [queue], 1, 10)
+        await (await asyncio.wait_for(anext(consumer), PATIENCE)).commit()
+    assert await mq.committed_offsets(group, queue.topic) == {queue: 11}

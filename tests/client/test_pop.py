@@ -12,9 +12,9 @@ from collections.abc import Callable
 
 import pytest
 
-from rockmq.client import Client, ClientError, Message, PopMessage, Sql
-from rockmq.client.admin import GroupSettings
-from tests.client.conftest import NewTopic
+from rockmq.client import Client, ClientError, Message, PartDone, PopMessage, ResponseError, Sql
+from rockmq.client.admin import GroupSettings, TopicSettings
+from tests.client.conftest import NewTopic, eventually, until_held
 from tests.support import cluster
 
 Unique = Callable[[str], str]
@@ -148,6 +148,34 @@ async def test_in_order(mq: Client, new_topic: NewTopic, unique: Unique) -> None
     assert failed
 
 
+async def test_those_of_a_higher_priority_come_first(mq: Client, peer: cluster.Cluster, unique: Unique) -> None:
+    """In topics for that, whose queues are one for each priority. RockMQ's broker refuses to make one."""
+    settings = TopicSettings(unique("orders"), 4, 4, attributes={"message.type": "PRIORITY"})
+    if peer.kind == "rockmq":
+        with pytest.raises(ResponseError, match="PRIORITY is not built"):
+            await mq.admin.topics.put(settings)
+        return
+    await mq.admin.topics.put(settings)
+
+    async def known() -> bool:
+        return settings.name in await mq.admin.topics.names()
+
+    await eventually(known)
+    queues = await mq.queues(settings.name)
+    async with mq.producer("pg") as producer:
+        for priority in (1, 3, 0, 2, 2, 0, 3, 1):
+            message = Message(settings.name, b"%d" % priority, properties={"_SYS_MSG_PRIORITY_": str(priority)})
+            assert (await producer.send(message)).queue.queue_id == priority
+    for queue in queues:
+        await until_held(mq, queue, 2)
+    async with mq.pop_consumer(unique("pop"), [settings.name], from_where="first", max_in_flight=1) as consumer:
+        got = []
+        while len(got) < 8:
+            async with (await anext(consumer)).process() as taken:
+                got.append(int(taken.body))
+    assert got == [3, 3, 2, 2, 1, 1, 0, 0]
+
+
 async def test_what_nobody_took_is_given_back_at_the_end(mq: Client, new_topic: NewTopic, unique: Unique) -> None:
     topic, group = (await new_topic(1))[0].topic, unique("pop")
     sent = await send(mq, topic, 10)
@@ -269,3 +297,29 @@ async def test_administrators_see_what_it_does(mq: Client, new_topic: NewTopic, 
         assert again.body == b"x"
         await again.ack()
         assert (await handed).result == "CR_SUCCESS"
+
+
+async def test_batches_and_functions(mq: Client, new_topic: NewTopic, unique: Unique) -> None:
+    topic, group = (await new_topic(1))[0].topic, unique("pop")
+    sent = await send(mq, topic, 20)
+    got: Counter[str] = Counter()
+    sizes: list[int] = []
+
+    def handle(batch: list[PopMessage]) -> None:
+        sizes.append(len(batch))
+        got.update(message.msg_id for message in batch)
+        if len(got) == len(sent) and got.total() == len(sent):
+            raise PartDone(len(batch) - 1)
+
+    async with mq.pop_consumer(group, [topic], from_where="first") as consumer:
+        async with asyncio.timeout(60):
+            while consumer.in_flight < len(sent):
+                await asyncio.sleep(0.01)
+        run = asyncio.create_task(consumer.run_batches(handle, 8, 2, retry=lambda tries: 0.1))
+        async with asyncio.timeout(60):
+            while got.total() <= len(sent) or consumer.in_flight:
+                await asyncio.sleep(0.02)
+    await run
+    assert set(got) == set(sent)
+    assert sorted(got.values())[-2:] == [1, 2], "one of them was refused"
+    assert max(sizes) == 8

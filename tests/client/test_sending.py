@@ -9,6 +9,7 @@ import pytest
 
 from rockmq.base.errors import ClientError
 from rockmq.client import Client, Message, MessageQueue, SendReceipt, StoredMessage
+from rockmq.protocol.codec import encode_batch
 from rockmq.protocol.codes import RequestCode
 from rockmq.protocol.headers.route import PutKV, UpdateNamesrvConfig
 from tests.client.conftest import NewTopic
@@ -60,6 +61,22 @@ async def test_batches_are_cut_by_size(mq: Client, new_topic: NewTopic, unique: 
             range(together[0].queue_offset, together[0].queue_offset + 20)
         )
     await agree(mq, queues, [*zip(receipts, messages, strict=True), *zip(together, messages, strict=True)])
+
+
+async def test_a_batch_may_come_encoded(mq: Client, new_topic: NewTopic, unique: Callable[[str], str]) -> None:
+    queues = await new_topic()
+    assert await mq.writable_queues(queues[0].topic) == queues
+    body = encode_batch((0, b"%d" % number, b"UNIQ_KEY\x01U%d\x02" % number) for number in range(3))
+    async with mq.producer(unique("pg")) as producer:
+        first = await producer.send_encoded(body, queues[2])
+        second = await producer.send_encoded(encode_batch([(0, b"3", b"UNIQ_KEY\x01U3\x02")]), queues[2])
+        with pytest.raises(ClientError, match="can't be sent to"):
+            await producer.send_encoded(body, MessageQueue(queues[0].topic, queues[0].broker_name, 9))
+    assert (first.queue, first.queue_offset, second.queue_offset) == (queues[2], 0, 3)
+    found = await everything(mq, queues, 4)
+    assert [(each, queue, stored.queue_offset, stored.body) for each, (queue, stored) in found.items()] == [
+        (f"U{number}", queues[2], number, b"%d" % number) for number in range(4)
+    ]
 
 
 @pytest.mark.parametrize("kind", ["zlib", "lz4", "zstd", "none"])

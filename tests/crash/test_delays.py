@@ -32,7 +32,7 @@ async def test_parked_messages_outlive_kills(tmp_path: Path) -> None:
     assert len(acknowledged) > LIVES * SENDERS
     with serve(tmp_path, *settings, **ports) as server:
         remote = RemotingClient()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(120):
             while not acknowledged <= (await _delivered(remote, server.broker)).keys():
                 await asyncio.sleep(0.1)
         await asyncio.sleep(2.5)  # what nobody was told of may still be parked

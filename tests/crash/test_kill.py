@@ -16,11 +16,12 @@ import pytest
 
 from rockmq.base.errors import RemotingError, RequestTimeout
 from rockmq.protocol import codec
+from rockmq.protocol.codec import encode_batch
 from rockmq.protocol.codes import RequestCode, ResponseCode
 from rockmq.protocol.header import decode
 from rockmq.protocol.headers.offset import OffsetResponse, QueryConsumerOffset, UpdateConsumerOffset
 from rockmq.protocol.headers.send import SendResponse
-from rockmq.protocol.message import decode_stored, encode_batch
+from rockmq.protocol.message import decode_stored
 from rockmq.remoting.client import RemotingClient
 from tests.support.process import free_broker_port, free_port
 from tests.support.server import Server, serve
@@ -34,7 +35,7 @@ LOG_FILE_SIZE = 1 << 20
 """Small, so that every run rolls over some files."""
 TIMEOUT_S = 0.7
 """Shorter than most stops."""
-PROGRESS_TIMEOUT_S = 30.0
+PROGRESS_TIMEOUT_S = 120.0
 
 Queue = tuple[str, int]
 Place = tuple[int, int, str]

@@ -69,7 +69,7 @@ class Load:
     async def join(self) -> None:
         data = HeartbeatData(client_id="c", producer_data_set=[ProducerData(group_name=GROUP)])
         beat = codec.request(RequestCode.HEART_BEAT, HeartBeat(), json.encode(data))
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(120):
             while True:
                 try:
                     await self.remote.ask(self.address, beat, TIMEOUT_S)
@@ -110,7 +110,7 @@ class Load:
 
     async def settled(self) -> None:
         """Wait until nothing is pending."""
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(120):
             while True:
                 response = await self.remote.ask(self.address, Command(RequestCode.GET_BROKER_RUNTIME_INFO, 0), TIMEOUT_S)
                 if msgspec.json.decode(response.body)["table"]["transactionsPending"] == "0":

@@ -8,8 +8,9 @@ import pytest
 from rockmq.protocol import json as lenient
 from rockmq.protocol import properties
 from rockmq.protocol.bodies import client, common, route
+from rockmq.protocol.codec import encode_batch
 from rockmq.protocol.codes import RequestCode
-from rockmq.protocol.message import decode_batch, decode_stored, encode_batch
+from rockmq.protocol.message import decode_batch, decode_stored
 from tests.golden.test_frames import INDEX, bytes_of
 from tests.support import frames
 

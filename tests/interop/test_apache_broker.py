@@ -9,7 +9,7 @@ import pytest
 
 from rockmq.config import properties
 from rockmq.config.broker import BrokerOptions
-from rockmq.config.key import load
+from rockmq.config.key import SAME, dump, keys, load
 from tests.interop.conftest import SERVERS
 from tests.support import apache, server
 from tests.support.cluster import route, wait_for_route
@@ -75,7 +75,22 @@ def test_every_key_of_the_broker_is_known_here(registered: Registered) -> None:
     assert load(BrokerOptions, configured).identity.broker_name == NAME
 
 
+def test_defaults_are_those_that_are_said_to_be_apaches(registered: Registered, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where ours is another one, the declaration says Apache's, or that there is none."""
+    monkeypatch.delenv("NAMESRV_ADDR", raising=False)
+    told = properties.read_bytes(apache.invoke(registered.broker.address, GET_BROKER_CONFIG).body)
+    chosen = properties.read_file(registered.broker.log.with_name("broker.conf"))
+    ours = dump(BrokerOptions())
+    expected = {
+        key: ours.get(key, "") if each.apache == SAME else each.apache
+        for key, each in keys(BrokerOptions).items()
+        if key in told and key not in chosen and not each.default  # which is in words where it is found out
+    }
+    assert {key: told[key] for key in expected} == expected
+    assert len(expected) > 70
+
+
 def test_broker_that_stops_leaves_the_route(registered: Registered) -> None:
     assert route(registered.namesrv, "TBW102")
     registered.broker.terminate()
-    eventually(lambda: route(registered.namesrv, "TBW102") is None, 20, "broker gone from the route")
+    eventually(lambda: route(registered.namesrv, "TBW102") is None, 60, "broker gone from the route")

@@ -56,24 +56,24 @@ def test_parked_messages_move_to_our_broker_and_back(tmp_path: Path) -> None:
         # Apache's is killed once it has saved how far it is, since it takes 20 s to stop.
         with moving.apaches(killed=True):
             send(broker, "first", SOON)
-            eventually(lambda: delivered(broker) == ["first"], 30, "the first is delivered")
-            eventually(lambda: saved(moving) == {1: 1}, 30, "that is saved")
+            eventually(lambda: delivered(broker) == ["first"], 60, "the first is delivered")
+            eventually(lambda: saved(moving) == {1: 1}, 60, "that is saved")
+            begun = time.monotonic()
             for number in range(3):
                 send(broker, f"apache {number}", LATER)
-            begun = time.monotonic()
         with moving.ours():
             wait_for_route(moving.namesrv, TOPIC)
             expected = ["first", *(f"apache {number}" for number in range(3))]
-            eventually(lambda: delivered(broker) == expected, 30, "Apache's are delivered")
+            eventually(lambda: delivered(broker) == expected, 60, "Apache's are delivered")
             assert time.monotonic() - begun >= 11
             send(broker, "second", SOON)
             expected.append("second")
-            eventually(lambda: delivered(broker) == expected, 30, "the second is delivered")
+            eventually(lambda: delivered(broker) == expected, 60, "the second is delivered")
             for number in range(3):
                 send(broker, f"ours {number}", LATER)
         assert saved(moving) == {1: 2, 2: 3}
         with moving.apaches(killed=True):
             wait_for_route(moving.namesrv, TOPIC)
             expected += [f"ours {number}" for number in range(3)]
-            eventually(lambda: delivered(broker) == expected, 40, "ours are delivered")
-            eventually(lambda: saved(moving) == {1: 2, 2: 6}, 30, "that is saved")
+            eventually(lambda: delivered(broker) == expected, 60, "ours are delivered")
+            eventually(lambda: saved(moving) == {1: 2, 2: 6}, 60, "that is saved")

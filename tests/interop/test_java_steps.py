@@ -4,8 +4,10 @@ from collections.abc import Callable
 
 import pytest
 
+from rockmq.protocol.codes import RequestCode
+from tests.interop.administrators import ask, clone_offset, make_topic
 from tests.support import apache
-from tests.support.cluster import Cluster
+from tests.support.cluster import Cluster, broker_name
 from tests.support.events import Event, events
 
 EXPECTED: dict[str, object] = {
@@ -25,6 +27,9 @@ EXPECTED: dict[str, object] = {
     "delay": "1/true",
     "transaction": "[COMMIT_MESSAGE, UNKNOW]/true",  # UNKNOW: the broker asked back and got a commit
     "request": "answer to a question",
+    "orderTopic": 3,
+    "cloned": "new",
+    "namespace": "within/inside/4",
 }
 
 
@@ -35,7 +40,14 @@ def answers(
     unique: Callable[[str], str],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> dict[str, Event]:
-    arguments = f"namesrv={shared.namesrv}", f"topic={unique('steps')}", f"group={unique('steps-group')}"
+    topic, group = unique("steps"), unique("steps-group")
+    make_topic(shared.namesrv, shared.broker, f"{topic}-cloned", 1, ["seen", "seen", "new"])
+    clone_offset(shared.broker, f"{topic}-cloned", f"{group}-cloned", 2)
+    make_topic(shared.namesrv, shared.broker, f"{topic}-ordered", 4)
+    configuration = {"namespace": "ORDER_TOPIC_CONFIG", "key": f"{topic}-ordered", "value": f"{broker_name(shared)}:3"}
+    ask(shared.namesrv, RequestCode.UPDATE_NAMESRV_CONFIG, {}, b"orderMessageEnable=true")
+    ask(shared.namesrv, RequestCode.PUT_KV_CONFIG, configuration)
+    arguments = f"namesrv={shared.namesrv}", f"topic={topic}", f"group={group}"
     directory = tmp_path_factory.mktemp("steps")
     with apache.program(request.param, "Steps", *arguments, directory=directory) as steps:
         assert steps.wait(400) == 0, steps.tail()

@@ -60,7 +60,7 @@ def test_light_queues_move_to_our_broker_and_back(tmp_path: Path) -> None:
                     assert {**queues[name], "committed": queues[name]["committed"] or -1} == {
                         "event": "queue", "name": name, "min": 0, "max": count, "committed": committed
                     }  # fmt: skip
-                    eventually(partial(is_saved, moving, name, count), 10, "offset saved")
+                    eventually(partial(is_saved, moving, name, count), 60, "offset saved")
             for name, held in HELD.items():
                 count = len(held) * (number + 1)
                 now = used(moving, name, count)

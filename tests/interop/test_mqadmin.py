@@ -13,6 +13,7 @@ from tests.support.cluster import Cluster, broker_name, cluster_name, route, wai
 from tests.support.events import Event, events, wait_for_keys
 from tests.support.messages import content
 from tests.support.process import eventually
+from tests.support.server import serve
 
 QUEUES = 3
 _KEY_WITHOUT_QUOTES = re.compile(r"(?<=[{,])\s*(\d+)\s*:")
@@ -98,7 +99,7 @@ def test_update_topic_by_cluster_changes_a_topic(mqadmin: Mqadmin, unique: Calla
             found = known["queueDatas"] if known else []
             return [(q["readQueueNums"], q["writeQueueNums"], q["perm"]) for q in found] == [expected]
 
-        eventually(changed, 10, f"{queues} queues with permission {permission} in the route")
+        eventually(changed, 60, f"{queues} queues with permission {permission} in the route")
 
 
 def test_topic_route_prints_the_route(mqadmin: Mqadmin, used: Used) -> None:
@@ -149,6 +150,19 @@ def test_topic_list_names_the_topic(mqadmin: Mqadmin, used: Used) -> None:
     assert used.topic in mqadmin("topicList").splitlines()
 
 
+def test_topic_list_names_100_000_topics(tmp_path: Path) -> None:
+    """Of a broker that starts with them; each has four queues."""
+    names = {f"topic-{number:06}" for number in range(100_000)}
+    document = tmp_path / "data" / "config" / "topics.json"
+    document.parent.mkdir(parents=True)
+    config = {"readQueueNums": 4, "writeQueueNums": 4, "perm": 6}
+    document.write_text(json.dumps({"topicConfigTable": {name: config | {"topicName": name} for name in names}}))
+    with serve(tmp_path) as server:
+        wait_for_route(server.namesrv, max(names), 120)
+        done = apache.mqadmin("topicList", namesrv=server.namesrv, directory=tmp_path)
+        assert names <= set(done.stdout.splitlines()), done.stderr
+
+
 def test_consumer_progress_shows_that_all_was_consumed(mqadmin: Mqadmin, used: Used) -> None:
     def progress() -> dict[int, tuple[int, int, int]] | None:  # offsets are committed by one-way requests
         rows = table(mqadmin("consumerProgress", "-g", used.group))
@@ -159,7 +173,7 @@ def test_consumer_progress_shows_that_all_was_consumed(mqadmin: Mqadmin, used: U
         }
         return shown if all(difference == 0 for _, _, difference in shown.values()) else None
 
-    assert eventually(progress, 20, "no difference left") == {
+    assert eventually(progress, 60, "no difference left") == {
         queue_id: (used.count(queue_id), used.count(queue_id), 0) for queue_id in range(QUEUES)
     }
 
@@ -171,7 +185,7 @@ def test_delete_topic_takes_it_from_the_route(mqadmin: Mqadmin, unique: Callable
     printed = mqadmin("deleteTopic", "-c", cluster_name(server), "-t", topic)
     assert f"delete topic [{topic}] from cluster [{cluster_name(server)}] success." in printed
     assert f"delete topic [{topic}] from NameServer success." in printed
-    eventually(lambda: route(server.namesrv, topic) is None, 10, "topic gone from the route")
+    eventually(lambda: route(server.namesrv, topic) is None, 60, "topic gone from the route")
 
 
 def test_messages_are_found_by_key_unique_key_and_id(mqadmin: Mqadmin, used: Used) -> None:

@@ -42,10 +42,9 @@ def quick(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 def consumed(client: str, place: Place, directory: Path, topic: str, group: str, count: int, *more: str) -> list[Event]:
     """All that a consumer is given until it has had `count` deliveries and is done with them."""
-    arguments = f"namesrv={place.namesrv}", f"topic={topic}", f"group={group}", "pollMs=500", *more
+    arguments = f"namesrv={place.namesrv}", f"topic={topic}", f"group={group}", *more
     name = f"PushConsumer-{len(list(directory.glob('*.out')))}"
-    often = {"rocketmq.client.rebalance.waitInterval": "500"}
-    with apache.program(client, "PushConsumer", *arguments, directory=directory, name=name, system=often) as consumer:
+    with apache.program(client, "PushConsumer", *arguments, directory=directory, name=name) as consumer:
         consumer.wait_until(
             lambda: any(each["messages"] >= count for each in events(consumer, "idle")), 60, f"{count} deliveries"
         )

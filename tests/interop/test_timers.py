@@ -133,7 +133,7 @@ def test_the_wheel_is_apaches(tmp_path: Path, names: str) -> None:
         core, str(ours / "timerwheel"), str(ours / "timerlog"), file_size=400, step_ms=1000, window=172_800
     )
     ours.mkdir()
-    assert timers.recover(0, write_time) == (0, None, False)
+    assert timers.recover(0, write_time) == (0, None, True)
     assert timers.enqueue(0, 100, core.max_position, read_time=write_time, write_time=write_time, delivered=(0, 0))[:3] == (
         20,
         20,

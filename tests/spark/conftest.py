@@ -13,6 +13,7 @@ import pytest
 
 from tests.conftest import SPARK_MISSING
 from tests.support import cluster
+from tests.support.jars import QUICK_START
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -28,15 +29,15 @@ if SPARK_MISSING:
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[cluster.Cluster]:
     """A name server and a broker; each test uses topics of its own."""
     kind = os.environ.get("ROCKMQ_SPARK", "rockmq")
-    with cluster.started(kind, tmp_path_factory.mktemp(kind)) as started:
+    with cluster.started(kind, tmp_path_factory.mktemp(kind), {"enablePropertyFilter": "true"}) as started:
         yield started
 
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
-    from rockmq.spark import spark_session
+    from rockmq.spark import session
 
-    session = spark_session(
+    started = session(
         "rockmq tests",
         {
             "spark.master": "local[2]",
@@ -44,10 +45,11 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
             "spark.sql.session.timeZone": "UTC",
             "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
             "spark.log.level": "ERROR",
+            "spark.driver.extraJavaOptions": " ".join(QUICK_START),
         },
     )
-    yield session
-    session.stop()
+    yield started
+    started.stop()
 
 
 @pytest.fixture(scope="session")
@@ -86,6 +88,17 @@ def read(spark: "SparkSession", server: cluster.Cluster) -> "Callable[..., DataF
     def make(topic: str, **options: str) -> "DataFrame":
         reader = spark.read.format("rockmq").option("nameServer", server.namesrv).option("topic", topic)
         return reader.options(**options).load()
+
+    return make
+
+
+@pytest.fixture
+def stream(spark: "SparkSession", server: cluster.Cluster) -> "Callable[..., DataFrame]":
+    """`stream(topic, maxOffsetsPerTrigger=…)`: the streaming data frame, from the beginning unless told otherwise."""
+
+    def make(topic: str, **options: str) -> "DataFrame":
+        reader = spark.readStream.format("rockmq").option("nameServer", server.namesrv).option("topic", topic)
+        return reader.options(**{"startingOffsets": "earliest"} | options).load()
 
     return make
 

@@ -2,9 +2,9 @@
 
 import asyncio
 import json
+import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,10 +14,10 @@ from pyspark.sql import DataFrame, SparkSession
 from rockmq.base.errors import RouteNotFound
 from rockmq.client import Client, Message
 from rockmq.protocol import codec
+from rockmq.protocol.codec import encode_batch
 from rockmq.protocol.codes import RequestCode
 from rockmq.protocol.headers.admin import CreateTopic
 from rockmq.protocol.headers.send import SendMessageV2
-from rockmq.protocol.message import encode_batch
 from rockmq.remoting.client import RemotingClient
 from rockmq.spark.schema import COLUMNS
 from tests.support import cluster
@@ -143,7 +143,7 @@ async def fill_batch_queue(server: Cluster, topic: str, sizes: list[int]) -> Non
             await remote.ask(server.broker, request, 10)
             number += size
         await remote.close()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not await routed(mq, topic):
                 await asyncio.sleep(0.2)
 
@@ -226,6 +226,121 @@ def test_fewer_columns_in_any_order(spark: SparkSession, topic: Topic, server: C
     assert [row.queueOffset for row in frame.collect()] == list(range(10))
 
 
+def test_columns_that_are_chosen_are_the_table(topic: Topic, read: Read) -> None:
+    name = topic({0: [*numbered(5, tag="a"), *numbered(5, tag="b")], 1: numbered(3, size=10_000)})
+
+    frame = read(name, columns="storeTimestamp, queueOffset,queueId", tags="b")
+
+    assert frame.columns == ["storeTimestamp", "queueOffset", "queueId"]
+    assert places(frame) == [(0, offset) for offset in range(5, 10)]
+    assert read(name, columns="queueId").count() == 13
+    with pytest.raises(PySparkException, match="option 'columns': there is no column 'offset'"):
+        read(name, columns="offset")
+
+
+def test_json_bodies_become_columns(topic: Topic, read: Read) -> None:
+    said = [b'{"id": 1, "who": {"name": "a"}}', b"no json", b'{"id": 2, "tags": ["x", "y"]}', b'{"id": "three"}']
+    name = topic({0: [Message("", body) for body in said], 1: [Message("", b'{"id": 9, "x": "%s"}' % (b"long" * 5_000))]})
+    asked = "id bigint, who struct<name: string>, tags array<string>"
+
+    frame = read(name, jsonSchema=asked, columns="queueId,queueOffset")
+
+    assert frame.columns == ["queueId", "queueOffset", "json"]
+    rows = frame.orderBy("queueId", "queueOffset").collect()
+    assert [row.json and row.json.id for row in rows] == [1, None, 2, None, 9]
+    assert (rows[0].json.who.name, rows[2].json.tags) == ("a", ["x", "y"])
+    assert frame.where("json.id > 1").count() == 2
+    with pytest.raises(PySparkException, match=r"option 'jsonSchema': json\.id is binary"):
+        read(name, jsonSchema="id binary").count()
+
+
+def test_topics_are_found_by_a_pattern(
+    spark: SparkSession, topic: Topic, server: Cluster, unique: Callable[[str], str]
+) -> None:
+    one, two, _ = topic({0: numbered(3)}), topic({0: numbered(4)}), topic({0: numbered(5)})
+    reader = spark.read.format("rockmq").option("nameServer", server.namesrv)
+
+    counts = reader.option("topicPattern", f"{one}|{two}").load().groupBy("topic").count().collect()
+
+    assert {row.topic: row["count"] for row in counts} == {one: 3, two: 4}
+    with pytest.raises(PySparkException, match=f"option 'topicPattern': no topic with queues matches '{one}.none'"):
+        reader.option("topicPattern", f"{one}.none").load().count()
+
+
+def test_queues_are_chosen(spark: SparkSession, topic: Topic, server: Cluster) -> None:
+    name = topic({0: numbered(3), 1: numbered(4), 2: numbered(5)})
+    chosen = json.dumps({name: {cluster.broker_name(server): [0, 2]}})
+
+    frame = spark.read.format("rockmq").option("nameServer", server.namesrv).option("queues", chosen).load()
+
+    assert places(frame) == every(q0=3, q2=5)
+
+
+def test_a_group_s_offsets_are_where_to_begin_and_to_end(topic: Topic, read: Read, server: Cluster) -> None:
+    name = topic({0: numbered(10), 1: numbered(10)})
+    asyncio.run(commit(server.namesrv, "spark-billing", name, {0: 4}))
+
+    rest = read(name, startingOffsets="groupOffsets", group="spark-billing")
+    done = read(name, endingOffsets="groupOffsets", group="spark-billing")
+
+    assert places(rest) == [(0, offset) for offset in range(4, 10)] + [(1, offset) for offset in range(10)]
+    assert places(done) == every(q0=4)
+
+
+async def commit(namesrv: str, group: str, topic: str, offsets: dict[int, int]) -> None:
+    async with Client(namesrv) as mq:
+        for queue in await mq.queues(topic):
+            if queue.queue_id in offsets:
+                await mq.commit(group, queue, offsets[queue.queue_id])
+
+
+def test_times_are_where_to_begin_and_to_end(topic: Topic, read: Read) -> None:
+    name = topic({0: numbered(5)})
+    time.sleep(0.01)  # so that the others have another time
+    topic.send(name, {0: numbered(5)})  # type: ignore[attr-defined]
+    stored = [
+        round(row.storeTimestamp.replace(tzinfo=UTC).timestamp() * 1000)
+        for row in read(name).orderBy("queueOffset").collect()
+    ]
+    assert stored[4] < stored[5]
+
+    assert places(read(name, startingTimestamp=str(stored[5]))) == [(0, offset) for offset in range(5, 10)]
+    assert places(read(name, endingTimestamp=str(stored[5]))) == every(q0=5)
+    with pytest.raises(PySparkException, match=f"{name}/.*/0 has no message stored at {stored[9] + 60_000}"):
+        read(name, startingTimestamp=str(stored[9] + 60_000)).count()
+
+
+def test_expressions_select_where_the_messages_are(topic: Topic, read: Read) -> None:
+    name = topic({0: [Message("", b"x", properties={"amount": str(number)}) for number in range(3_000)]})
+
+    assert places(read(name, sql="amount BETWEEN 100 AND 110 OR amount = 2999", maxRecordsPerPartition="1000")) == [
+        (0, offset) for offset in [*range(100, 111), 2_999]
+    ]
+    with pytest.raises(PySparkException, match="option 'sql'"):
+        read(name, sql="amount >")
+
+
+def test_filters_are_pushed_into_the_plan(spark: SparkSession, topic: Topic, read: Read) -> None:
+    name = topic({0: numbered(1_000), 1: numbered(1_000)})
+    setting = "spark.sql.python.filterPushdown.enabled"
+
+    with pytest.raises(PySparkException, match=setting):
+        read(name, pushFilters="true").count()
+    spark.conf.set(setting, "true")
+    try:
+        frame = read(name, pushFilters="true").where("queueId = 1 and queueOffset >= 990 and queueOffset != 995")
+        times = read(name, pushFilters="true").selectExpr("min(storeTimestamp) low", "max(storeTimestamp) high").first()
+        assert times is not None
+        some = read(name, pushFilters="true").where(f"storeTimestamp >= timestamp'{times.low}' and queueId in (0, 7)")
+
+        assert places(frame) == [(1, offset) for offset in range(990, 1_000) if offset != 995]
+        assert frame.rdd.getNumPartitions() == 1
+        assert places(some) == every(q0=1_000)
+        assert read(name, pushFilters="true").where(f"storeTimestamp > timestamp'{times.high}'").count() == 0
+    finally:
+        spark.conf.unset(setting)
+
+
 def test_a_limit_ends_the_read_early(topic: Topic, read: Read) -> None:
     name = topic({0: numbered(30_000)})
 
@@ -243,11 +358,12 @@ def test_keys_of_options_have_no_case(spark: SparkSession, topic: Topic, server:
     [
         ({"startingOffset": "latest"}, "unknown option 'startingOffset'; did you mean 'startingOffsets'?"),
         ({"minPartitions": "x"}, "option 'minPartitions' is 'x'"),
+        ({"topicPattern": "x"}, "options 'topic', 'topicPattern' and 'queues' exclude each other"),
     ],
 )
 def test_a_wrong_option_fails_at_load(topic: Topic, read: Read, options: dict[str, str], words: str) -> None:
     with pytest.raises(PySparkException) as raised:
-        read("orders", **options)
+        read("misread", **options)
 
     assert words.lower() in str(raised.value).lower()
 
@@ -264,18 +380,3 @@ def test_lost_messages_are_an_error_that_names_them(topic: Topic, read: Read, se
     with pytest.raises(PySparkException, match=f"{name}/.*/0 ends at 10"):
         read(name, endingOffsets=beyond).count()
     assert read(name, endingOffsets=beyond, failOnDataLoss="false").count() == 10
-
-
-def test_what_is_not_built_says_so(spark: SparkSession, server: Cluster, tmp_path: Path) -> None:
-    frame = spark.range(1)
-
-    with pytest.raises(PySparkException, match="writing isn't built yet"):
-        frame.write.format("rockmq").option("nameServer", server.namesrv).mode("append").save()
-    with pytest.raises(PySparkException, match="streaming reads aren't built yet"):
-        stream(spark, server, tmp_path)
-
-
-def stream(spark: SparkSession, server: Cluster, checkpoint: Path) -> None:
-    frame = spark.readStream.format("rockmq").option("nameServer", server.namesrv).option("topic", "orders").load()
-    query = frame.writeStream.format("noop").option("checkpointLocation", str(checkpoint)).start()
-    query.awaitTermination(60)

@@ -1,7 +1,10 @@
 """Reading ranges of a real server as the tasks do, without Spark around it."""
 
 import asyncio
+import json
+import socket
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
@@ -98,19 +101,24 @@ def test_batches_have_thousands_of_rows(expired: Expired) -> None:
     assert batches[0].num_rows < BATCH_ROWS
 
 
-def test_a_read_survives_a_restart_of_the_server(tmp_path: Path) -> None:
+def test_a_read_and_a_plan_survive_a_restart_of_the_server(tmp_path: Path) -> None:
     serve = partial(server.serve, tmp_path, namesrv_port=free_port(), broker_port=free_broker_port())
     with serve() as started:
         asyncio.run(create(started.namesrv, "old", 1))
         asyncio.run(fill(started.namesrv, "old", {0: numbered(20_000, size=1_000)}))
-        patient = options(started.namesrv, timeout="20")
-        reader = BatchReader(patient, ARROW)
-        (wanted,) = reader.partitions()
+        (wanted,) = BatchReader(options(started.namesrv), ARROW).partitions()
+        assert isinstance(wanted, Range)
+        named = json.dumps({"old": {wanted.queue.broker_name: [0]}})
+        reader = BatchReader(options(started.namesrv, topic="", queues=named, timeout="60"), ARROW)
+        assert reader.partitions() == [wanted]
         batches = reader.read(wanted)
         found = next(batches).column("queueOffset").to_pylist()
         started.kill()
-    with serve():
-        found += offsets(batches)
+    with ThreadPoolExecutor(1) as beside:
+        planned = beside.submit(reader.partitions)
+        with serve():
+            found += offsets(batches)
+            assert planned.result() == [wanted]
 
     assert found == list(range(20_000))
 
@@ -125,6 +133,14 @@ def test_no_server_is_told_with_its_address() -> None:
 
     with pytest.raises(ConnectError, match=nobody):
         BatchReader(options(nobody), ARROW).partitions()
+
+
+def test_a_server_that_only_a_task_can_not_reach_is_told_with_the_host() -> None:
+    nobody = f"127.0.0.1:{free_port()}"
+    wanted = Range(MessageQueue("old", "broker-a", 0), 0, 5)
+
+    with pytest.raises(ConnectError, match=rf"on {socket.gethostname()}, reading old/broker-a/0 \[0, 5\): .*{nobody}"):
+        list(read_range(options(nobody, timeout="0.1"), wanted, ARROW))
 
 
 async def test_planning_works_inside_a_running_loop(expired: Expired) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import Iterable
 
 import pytest
@@ -30,6 +31,9 @@ class Server:
         self.failures: list[Exception] = []
         self.open = 0
         self.open_max = 0
+        self.open_total = 0
+        self.stalls: list[float] = []
+        """Seconds for which the loop stands still in the next pulls, as it does while Spark takes no batch."""
 
     def answer(self, status: PullStatus, next_offset: int, data: bytes = b"") -> PullResult:
         return PullResult(status, next_offset, self.first, self.end, data, QUEUE.broker_name, 0)
@@ -38,8 +42,11 @@ class Server:
         self.asked.append((offset, count))
         self.open += 1
         self.open_max = max(self.open_max, self.open)
+        self.open_total += self.open
         await asyncio.sleep(0)
         self.open -= 1
+        if self.stalls:
+            time.sleep(self.stalls.pop())  # noqa: ASYNC251
         if self.failures:
             raise self.failures.pop()
         if offset < self.first:
@@ -58,12 +65,14 @@ class Server:
         return self.answer(status, at, b"".join(b"%d " % each for each in found))
 
 
-async def read(server: Server, start: int, end: int, *, batch: int = 16, strict: bool = True) -> list[Part]:
+async def read(
+    server: Server, start: int, end: int, *, batch: int = 16, strict: bool = True, timeout: float = 0.01
+) -> list[Part]:
     puller = RangePuller(
         server.pull,
         Range(QUEUE, start, end),
         batch_size=batch,
-        timeout=0.01,
+        timeout=timeout,
         fail_on_data_loss=strict,
         filtered=server.tagged is not None,
     )
@@ -114,6 +123,30 @@ async def test_strides_become_as_long_as_what_the_server_gives() -> None:
     await read(server, 0, 100_000, batch=1_024)
 
     assert len(server.asked) < 100_000 / 32 * 1.1
+    assert server.open_total > len(server.asked) * 3, "pulls of short answers are side by side, too"
+
+
+async def test_strides_grow_where_the_server_gives_more() -> None:
+    server = Server(0, 100_000, 1_024)
+
+    await read(server, 0, 100_000, batch=1_024)
+
+    assert len(server.asked) < 100_000 / 1_024 + 6 * pulling.IN_FLIGHT
+
+
+@pytest.mark.parametrize("given_max", [2, 32, 64])
+async def test_answers_that_wait_to_be_taken_are_bounded(given_max: int) -> None:
+    server = Server(0, 5_000, given_max)
+    puller = RangePuller(
+        server.pull, Range(QUEUE, 0, 5_000), batch_size=1_024, timeout=1, fail_on_data_loss=True, filtered=False
+    )
+
+    taken = 0
+    async for _ in puller.parts():
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert len(server.asked) - taken <= pulling.IN_FLIGHT
+        taken += 1
 
 
 async def test_a_lost_connection_is_tried_again() -> None:
@@ -121,6 +154,37 @@ async def test_a_lost_connection_is_tried_again() -> None:
     server.failures = [ConnectionLost("gone"), ConnectionLost("gone")]
 
     assert offsets(await read(server, 0, 100)) == list(range(100))
+
+
+async def test_a_broker_that_is_away_is_tried_until_the_timeout_is_over() -> None:
+    back, gone = Server(0, 10, 16), Server(0, 10, 16)
+    back.failures = [ConnectionLost("away") for _ in range(50)]
+    gone.failures = [ConnectionLost("away") for _ in range(5_000)]
+
+    assert offsets(await read(back, 0, 10, timeout=60)) == list(range(10))
+    with pytest.raises(ConnectionLost, match="away"):
+        await read(gone, 0, 10)
+
+
+async def test_time_in_which_nobody_reads_is_no_failure() -> None:
+    server = Server(0, 100, 16)
+    server.failures = [ConnectionLost("gone")]
+    server.stalls = [0.03]
+
+    assert offsets(await read(server, 0, 100)) == list(range(100))
+
+
+async def test_what_the_broker_shows_late_is_asked_for_although_nobody_read_meanwhile() -> None:
+    server = Server(0, 10, 16)
+    hidden = [server.answer(PullStatus.NO_NEW, 0)]
+    server.stalls = [0.03]
+
+    async def pull(offset: int, count: int) -> PullResult:
+        answer = await server.pull(offset, count)
+        return hidden.pop() if hidden else answer
+
+    puller = RangePuller(pull, Range(QUEUE, 0, 10), batch_size=16, timeout=0.01, fail_on_data_loss=True, filtered=False)
+    assert offsets([part async for part in puller.parts()]) == list(range(10))
 
 
 async def test_a_refusal_is_not_tried_again() -> None:

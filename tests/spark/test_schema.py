@@ -20,9 +20,9 @@ from pyspark.sql.types import (
 
 from rockmq.base.errors import ConfigError, ProtocolError
 from rockmq.protocol.bodies.common import MessageQueue
-from rockmq.protocol.codec import decode_columns
+from rockmq.protocol.codec import decode_columns, encode_batch
 from rockmq.protocol.compression import Compression, compress
-from rockmq.protocol.message import INNER, encode_batch
+from rockmq.protocol.message import INNER
 from rockmq.spark import schema
 from rockmq.spark.batch_reader import to_batches
 from rockmq.spark.options import ReadOptions, parse

@@ -14,25 +14,30 @@ import os
 import socket
 import struct
 import subprocess
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from tests.support import frames
 from tests.support.jars import (
     CACHE,
     CLIENTS,
     GROUP,
+    QUICK_START,
     SERVER,
     STORES,
     PeerError,
     available,
     client_class_path,
     compiled,
+    container_class_path,
     need,
+    proxy_class_path,
     server_class_path,
 )
-from tests.support.process import LOOPBACK, Process, accepts
+from tests.support.process import LOOPBACK, Process, accepts, free_port
 
 __all__ = [
     "CLIENTS",
@@ -41,23 +46,36 @@ __all__ = [
     "Heap",
     "Peer",
     "PeerError",
+    "Shell",
     "available",
     "broker",
+    "broker_file",
+    "container",
+    "controller",
+    "dashboard",
     "invoke",
     "is_registered",
     "mqadmin",
     "name_server",
     "program",
+    "proxy",
     "server_class_path",
+    "shell",
 ]
 
 BROKER_NAME = "apache-a"
 CLUSTER = "ApacheCluster"
 START_TIMEOUT_S = 180
+LOOK_S = 3
+"""How long a server that may still be starting is waited for until it is looked at again."""
 
 # Reflection into the JDK that Apache's own start scripts and fastjson rely on.
 _OPENED = ("java.lang", "java.nio", "java.util", "java.util.concurrent", "sun.nio.ch", "sun.nio.fs", "jdk.internal.ref")
-_QUICK_START = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto")
+_OFTEN = {"rocketmq.client.rebalance.waitInterval": "1000"}
+"""Consumers that miss their first rebalancing, as a member or a topic comes a moment later, wait 20 s for the next one."""
+_PATIENT = {"waitTimeMillsInSendQueue": "10000"}
+"""A broker refuses what has waited for 200 ms, which on a busy machine it does at any time."""
+_TOOLS = Path(__file__).parent / "java" / "tools"
 _LOGBACK = """<configuration>
   <statusListener class="org.apache.rocketmq.logging.ch.qos.logback.core.status.NopStatusListener"/>
   <appender name="file" class="org.apache.rocketmq.logging.ch.qos.logback.core.FileAppender">
@@ -71,14 +89,18 @@ _LOGBACK = """<configuration>
 
 @dataclass(frozen=True, kw_only=True)
 class Heap:
-    """Heap sizes of a JVM, in its own spelling. The defaults suit tests; a benchmark gives its peer more."""
+    """Heap sizes of a JVM, in its own spelling, and whether it is to start quickly rather than to be fast after a while.
+
+    The defaults suit tests; a benchmark gives its peer more.
+    """
 
     xms: str = "512m"
     xmx: str = "512m"
     xmn: str = "256m"
+    quick: bool = True
 
     def flags(self) -> list[str]:
-        return [f"-Xms{self.xms}", f"-Xmx{self.xmx}", f"-Xmn{self.xmn}"]
+        return [f"-Xms{self.xms}", f"-Xmx{self.xmx}", f"-Xmn{self.xmn}", *(QUICK_START if self.quick else ())]
 
 
 SMALL_HEAP = Heap(xms="64m", xmx="256m", xmn="32m")
@@ -106,7 +128,7 @@ class Peer:
 
     def terminate(self) -> None:
         """End it in order, so that its files are whole; takes a broker some 20 s."""
-        self.process.terminate(timeout_s=60)
+        self.process.terminate()
 
 
 @contextlib.contextmanager
@@ -154,21 +176,8 @@ def broker(
     goes on with the same store. `properties` are those of a broker.conf and win over the ones set here; `jvm` are further
     options of the Java command. It binds the loopback address, but the HA port on every interface.
     """
-    settings = {
-        "listenPort": str(port),
-        "bindAddress": LOOPBACK,
-        "brokerIP1": advertised,
-        "brokerName": name,
-        "brokerClusterName": cluster,
-        "brokerId": "0",
-        "namesrvAddr": namesrv,
-        "storePathRootDir": str(directory / "store"),
-        "storePathCommitLog": str(directory / "store" / "commitlog"),
-        "mappedFileSizeCommitLog": str(64 << 20),
-        # The disk of a test machine is often fuller than the 75% at which a broker starts to refuse messages.
-        "diskMaxUsedSpaceRatio": "95",
-        **(properties or {}),
-    }
+    wanted = {**(_PATIENT if heap.quick else {}), **(properties or {})}
+    settings = _broker_settings(directory, port, namesrv, name, cluster, advertised, wanted)
     with _server(
         "broker", "broker.BrokerStartup", directory, advertised, port, settings, [*heap.flags(), *jvm], version
     ) as peer:
@@ -177,26 +186,179 @@ def broker(
         yield peer
 
 
+@contextlib.contextmanager
+def controller(directory: Path, port: int) -> Iterator[Peer]:
+    """Apache's controller on `port`, alone in its group; it leads that when this returns."""
+    settings = {
+        "listenPort": str(port),
+        "bindAddress": LOOPBACK,
+        "controllerDLegerGroup": "controllers",
+        "controllerDLegerPeers": f"n0-{LOOPBACK}:{port}",
+        "controllerDLegerSelfId": "n0",
+        "controllerStorePath": str(directory / "controller-store"),
+        "configStorePath": str(directory / "controller.properties"),
+        "mappedFileSize": str(1 << 20),
+    }
+    main, flags = "controller.ControllerStartup", SMALL_HEAP.flags()
+    with _server("controller", main, directory, LOOPBACK, port, settings, flags, SERVER) as peer:
+        peer.process.wait_until(lambda: _leads(peer.address), START_TIMEOUT_S, f"leading on {peer.address}")
+        yield peer
+
+
+@contextlib.contextmanager
+def container(directory: Path, port: int, namesrv: str) -> Iterator[Peer]:
+    """Apache's process for several brokers, without any, on `port` (also binding port - 2); it accepts connections when this
+    returns."""
+    settings = {"listenPort": str(port), "bindAddress": LOOPBACK, "namesrvAddr": namesrv}
+    main, flags = "container.BrokerContainerStartup", Heap().flags()
+    with _server(
+        "container", main, directory, LOOPBACK, port, settings, flags, SERVER, class_path=container_class_path()
+    ) as peer:
+        peer.process.wait_until(lambda: accepts(port), START_TIMEOUT_S, f"accepting on {peer.address}")
+        yield peer
+
+
+def broker_file(directory: Path, port: int, namesrv: str, properties: Mapping[str, str]) -> Path:
+    """The configuration of a broker as `broker` starts it, for a container."""
+    directory.mkdir(parents=True, exist_ok=True)
+    wanted = {**_PATIENT, **properties}
+    return _written(
+        directory / "broker.conf", _broker_settings(directory, port, namesrv, BROKER_NAME, CLUSTER, LOOPBACK, wanted)
+    )
+
+
+@contextlib.contextmanager
+def proxy(
+    directory: Path,
+    port: int,
+    namesrv: str,
+    *,
+    properties: Mapping[str, str] | None = None,
+    heap: Heap = Heap(),
+) -> Iterator[Peer]:
+    """Apache's proxy for gRPC clients, with a broker inside (its local mode): the address is that for clients, the broker's
+    port is a free one. It accepts connections when this returns; its logs and files are as those of `broker`."""
+    directory.mkdir(parents=True, exist_ok=True)
+    broker_port = free_port(-2, 1)
+    broker_settings = _broker_settings(directory, broker_port, namesrv, BROKER_NAME, CLUSTER, LOOPBACK, properties)
+    configuration = _written(directory / "broker.conf", broker_settings)
+    settings = directory / "rmq-proxy.json"
+    settings.write_text(
+        json.dumps(
+            {
+                "rocketMQClusterName": CLUSTER,
+                "proxyClusterName": CLUSTER,
+                "namesrvAddr": namesrv,
+                "grpcServerPort": port,
+                "remotingListenPort": free_port(),
+                "metricsExporterType": "DISABLE",
+            }
+        ),
+        encoding="utf-8",
+    )
+    arguments = ["-pm", "local", "-n", namesrv, "-pc", str(settings), "-bc", str(configuration)]
+    command = _java(proxy_class_path(), f"{GROUP}.proxy.ProxyStartup", arguments, "proxy", directory, flags=heap.flags())
+    with Process("proxy", command, directory, _environment(directory) | {"RMQ_PROXY_HOME": str(directory)}) as process:
+        try:
+            process.wait_until(lambda: accepts(port), START_TIMEOUT_S, f"accepting on {port}")
+            broker_address = f"{LOOPBACK}:{broker_port}"
+            process.wait_until(
+                lambda: is_registered(namesrv, broker_address), START_TIMEOUT_S, f"its broker registered with {namesrv}"
+            )
+            yield Peer(process, LOOPBACK, port, directory / "proxy.log")
+        finally:
+            process.kill()
+
+
 def is_registered(namesrv: str, broker_address: str) -> bool:
     """Whether the name server lists a broker at `broker_address`."""
     with contextlib.suppress(OSError):
-        return f'"{broker_address}"'.encode() in invoke(namesrv, _GET_BROKER_CLUSTER_INFO).body
+        return f'"{broker_address}"'.encode() in invoke(namesrv, _GET_BROKER_CLUSTER_INFO, timeout_s=LOOK_S).body
     return False
 
 
 def mqadmin(
-    command: str, *args: str, namesrv: str | None, directory: Path, timeout_s: float = 60, version: str = SERVER
+    command: str,
+    *args: str,
+    namesrv: str | None,
+    directory: Path,
+    timeout_s: float = 120,
+    version: str = SERVER,
+    system: Mapping[str, str] | None = None,
 ) -> subprocess.CompletedProcess[str]:
     """Run one `mqadmin` command; its exit code is 0 even for most failures, so judge by what it prints."""
     addressed = [command, *(["-n", namesrv] if namesrv else []), *args]
     return subprocess.run(
         _java(
             server_class_path(version), f"{GROUP}.tools.command.MQAdminStartup", addressed, "mqadmin", directory,
-            flags=[*SMALL_HEAP.flags(), *_QUICK_START],
+            flags=[*SMALL_HEAP.flags(), *(f"-D{key}={value}" for key, value in (system or {}).items())],
         ),
         stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout_s, check=False,
         env=os.environ | _environment(directory),
     )  # fmt: skip
+
+
+def dashboard(*args: str, directory: Path, timeout_s: float = 240) -> list[tuple[str, Mapping[str, Any]]]:
+    """What servers tell Apache's dashboard: its pages with their calls, and for each of them `answer` or `error`.
+
+    The program says what arguments it wants, and what there has to be.
+    """
+    flags = [*SMALL_HEAP.flags(), *(f"-D{key}={value}" for key, value in _OFTEN.items())]
+    done = subprocess.run(
+        _java(server_class_path(), str(_TOOLS / "Dashboard.java"), args, "dashboard", directory, flags=flags),
+        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout_s, check=False,
+        env=os.environ | _environment(directory),
+    )  # fmt: skip
+    if done.returncode:
+        raise PeerError(f"the dashboard's calls: {done.stderr[-4000:]}")
+    return [tuple(json.loads(line)) for line in done.stdout.splitlines() if line.startswith("[")]
+
+
+class Shell:
+    """`mqadmin` in one JVM for many commands, where each would take a second to start by itself."""
+
+    def __init__(self, process: "subprocess.Popen[bytes]", directory: Path) -> None:
+        self._process = process
+        self.directory = directory
+
+    def __call__(self, command: str, *args: str, namesrv: str | None = None, timeout_s: float = 60) -> str:
+        """What a command prints, errors and stack traces included. Raises PeerError when it doesn't end, or ends the JVM."""
+        words = [command, *(["-n", namesrv] if namesrv else []), *args]
+        stdin, stdout = self._process.stdin, self._process.stdout
+        assert stdin is not None
+        assert stdout is not None
+        watchdog = threading.Timer(timeout_s, self._process.kill)
+        watchdog.start()
+        try:
+            stdin.write("\t".join(words).encode() + b"\n")
+            stdin.flush()
+            size = stdout.readline()
+            if not size.endswith(b"\n"):
+                raise PeerError(f"mqadmin {' '.join(words)} has ended the JVM, or took over {timeout_s:g} s")
+            return _exactly(stdout.read(int(size)), int(size)).decode()
+        except BrokenPipeError:
+            said = (self.directory / "shell.err").read_text(errors="replace")[-2000:]
+            raise PeerError(f"the JVM of mqadmin had ended before {' '.join(words)}: {said}") from None
+        finally:
+            watchdog.cancel()
+
+
+@contextlib.contextmanager
+def shell(directory: Path, version: str = SERVER) -> Iterator[Shell]:
+    """`mqadmin` for many commands."""
+    flags = [*SMALL_HEAP.flags(), *(f"-D{key}={value}" for key, value in _OFTEN.items())]
+    command = _java(server_class_path(version), str(_TOOLS / "Mqadmin.java"), [], "shell", directory, flags=flags)
+    environment = os.environ | _environment(directory)
+    with (
+        (directory / "shell.err").open("wb") as errors,
+        subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, env=environment, cwd=directory
+        ) as process,
+    ):
+        try:
+            yield Shell(process, directory)
+        finally:
+            process.kill()
 
 
 def program(
@@ -215,13 +377,13 @@ def program(
     """
     class_path = os.pathsep.join((str(compiled(client)), libraries or client_class_path(client)))
     name = name or f"{main}-{client}"
-    defined = [f"-D{key}={value}" for key, value in (system or {}).items()]
-    flags = [*heap.flags(), *_QUICK_START, *defined]
+    defined = [f"-D{key}={value}" for key, value in (_OFTEN | dict(system or {})).items()]
+    flags = [*heap.flags(), *defined]
     return Process(name, _java(class_path, main, args, name, directory, flags=flags), directory, _environment(directory))
 
 
 def invoke(
-    address: str, code: int, fields: Mapping[str, str] | None = None, body: bytes = b"", timeout_s: float = 3
+    address: str, code: int, fields: Mapping[str, str] | None = None, body: bytes = b"", timeout_s: float = 30
 ) -> frames.Frame:
     """The answer to one request, which goes as a JSON frame over a connection of its own."""
     header = json.dumps(
@@ -237,6 +399,33 @@ def invoke(
 
 
 _GET_BROKER_CLUSTER_INFO = 106
+_CONTROLLER_GET_METADATA_INFO = 1005
+
+
+def _broker_settings(
+    directory: Path,
+    port: int,
+    namesrv: str,
+    name: str,
+    cluster: str,
+    advertised: str,
+    properties: Mapping[str, str] | None,
+) -> dict[str, str]:
+    return {
+        "listenPort": str(port),
+        "bindAddress": LOOPBACK,
+        "brokerIP1": advertised,
+        "brokerName": name,
+        "brokerClusterName": cluster,
+        "brokerId": "0",
+        "namesrvAddr": namesrv,
+        "storePathRootDir": str(directory / "store"),
+        "storePathCommitLog": str(directory / "store" / "commitlog"),
+        "mappedFileSizeCommitLog": str(64 << 20),
+        # The disk of a test machine is often fuller than the 75% at which a broker starts to refuse messages.
+        "diskMaxUsedSpaceRatio": "95",
+        **(properties or {}),
+    }
 
 
 @contextlib.contextmanager
@@ -249,6 +438,8 @@ def _server(
     settings: Mapping[str, str],
     flags: list[str],
     version: str,
+    *,
+    class_path: str | None = None,
 ) -> Iterator[Peer]:
     directory.mkdir(parents=True, exist_ok=True)
     if version.startswith("4."):
@@ -256,9 +447,9 @@ def _server(
         (directory / "conf").mkdir(exist_ok=True)
         configured = _LOGBACK.replace("org.apache.rocketmq.logging.ch.qos", "ch.qos")
         (directory / "conf" / f"logback_{name}.xml").write_text(configured, encoding="utf-8")
-    configuration = directory / f"{name}.conf"
-    configuration.write_text("".join(f"{key}={value}\n" for key, value in settings.items()), encoding="utf-8")
-    command = _java(server_class_path(version), f"{GROUP}.{main}", ["-c", str(configuration)], name, directory, flags=flags)
+    configuration = _written(directory / f"{name}.conf", settings)
+    libraries = class_path or server_class_path(version)
+    command = _java(libraries, f"{GROUP}.{main}", ["-c", str(configuration)], name, directory, flags=flags)
     with Process(name, command, directory, _environment(directory)) as process:
         try:
             yield Peer(process, host, port, directory / f"{name}.log")
@@ -275,6 +466,7 @@ def _java(
         *flags,
         *(f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in _OPENED),
         "-Djava.net.preferIPv4Stack=true",
+        f"-Djava.io.tmpdir={directory}",  # RocksDB's library, unpacked by each broker, stays when that is killed
         f"-Duser.home={directory}",  # logs and local offsets of every Apache program go below it
         f"-Drockmq.log={directory / name}.log",
         f"-Drmq.logback.configurationFile={_logback()}",
@@ -291,9 +483,20 @@ def _environment(directory: Path) -> dict[str, str]:
     return {"ROCKETMQ_HOME": str(directory), "NAMESRV_ADDR": ""}
 
 
+def _written(file: Path, settings: Mapping[str, str]) -> Path:
+    file.write_text("".join(f"{key}={value}\n" for key, value in settings.items()), encoding="utf-8")
+    return file
+
+
+def _leads(address: str) -> bool:
+    with contextlib.suppress(OSError, PeerError):
+        return invoke(address, _CONTROLLER_GET_METADATA_INFO, timeout_s=LOOK_S).fields.get("isLeader") == "true"
+    return False
+
+
 def _answers(address: str) -> bool:
     with contextlib.suppress(OSError, PeerError):
-        return invoke(address, _GET_BROKER_CLUSTER_INFO).is_response
+        return invoke(address, _GET_BROKER_CLUSTER_INFO, timeout_s=LOOK_S).is_response
     return False
 
 

@@ -3,6 +3,8 @@
 import asyncio
 from collections.abc import Callable
 
+from rockmq.base.clock import SystemClock
+
 
 class FakeClock:
     def __init__(self) -> None:
@@ -20,3 +22,13 @@ class FakeClock:
     def call_later(self, seconds: float, callback: Callable[[], object]) -> asyncio.TimerHandle:
         """By the loop's time: what waits looks at the clock then."""
         return asyncio.get_running_loop().call_later(seconds, callback)
+
+
+class SteppingClock(SystemClock):
+    """The machine's, whose wall clock a test sets forward and back. What goes by intervals doesn't notice."""
+
+    def __init__(self) -> None:
+        self.ahead_ms = 0
+
+    def now_ms(self) -> int:
+        return super().now_ms() + self.ahead_ms

@@ -1,10 +1,14 @@
 """The server under test, behind one face: RockMQ, or Apache's own servers as proof that the tests judge rightly."""
 
 import json
+import os
+import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Protocol
+
+import pytest
 
 from tests.support import apache, server
 from tests.support.process import eventually, free_broker_port, free_port
@@ -24,6 +28,8 @@ class Cluster(Protocol):
     namesrv: str
     broker: str
 
+    @property
+    def pid(self) -> int: ...
     def start(self) -> None: ...
     def crash(self) -> None: ...
 
@@ -44,6 +50,12 @@ class RockMQ:
         serve = server.serve(self._directory, *keys, namesrv_port=self._namesrv_port, broker_port=self._broker_port)
         self._server = self._stack.enter_context(serve)
         self.namesrv, self.broker = self._server.namesrv, self._server.broker
+
+    @property
+    def pid(self) -> int:
+        """Of the process that a crash takes."""
+        assert self._server
+        return self._server.pid
 
     def crash(self) -> None:
         assert self._server
@@ -70,6 +82,11 @@ class Apache:
         self._broker = self._stack.enter_context(peer)
         self.broker = self._broker.address
 
+    @property
+    def pid(self) -> int:
+        assert self._broker
+        return self._broker.pid
+
     def crash(self) -> None:
         assert self._broker
         self._broker.kill()
@@ -78,14 +95,32 @@ class Apache:
 KINDS: dict[str, type[RockMQ] | type[Apache]] = {"rockmq": RockMQ, "apache": Apache}
 
 
+def require(kind: str) -> None:
+    """Skip the test when servers of that kind can't be had here; in CI that is a failure."""
+    if kind == "apache" and (missing := apache.available()):
+        if os.environ.get("CI") == "true":
+            pytest.fail(f"tests against Apache's broker can't run: {missing}", pytrace=False)
+        pytest.skip(missing)
+
+
 @contextmanager
 def started(kind: str, directory: Path, settings: Mapping[str, str] | None = None) -> Iterator[Cluster]:
-    """A cluster of that kind that serves clients, for the length of a `with`; `settings` are keys of its broker.conf."""
+    """A cluster of that kind that serves clients, for the length of a `with`; `settings` are keys of its broker.conf.
+
+    Its log is gone at the end: many test files have a cluster, and a GiB each fills a disk until the last one is through.
+    After a failure in the `with` it stays, as it may tell why.
+    """
     with ExitStack() as stack:
         cluster: Cluster = KINDS[kind](directory, stack, settings or {})
         cluster.start()
         wait_for_route(cluster.namesrv, _TEMPLATE_TOPIC)
         yield cluster
+    _remove_logs(directory)
+
+
+def _remove_logs(directory: Path) -> None:
+    for log in list(directory.rglob("commitlog")):
+        shutil.rmtree(log)
 
 
 def route(namesrv: str, topic: str) -> dict[str, Any] | None:
@@ -127,5 +162,16 @@ def max_offset(cluster: Cluster, topic: str, queue_id: int) -> int:
     return int(answer.fields["offset"])
 
 
+def wait_until_dispatched(cluster: Cluster) -> None:
+    """Until queues have what the broker has acknowledged: Apache's puts it there a little later."""
+
+    def dispatched() -> bool:
+        answer = apache.invoke(cluster.broker, _GET_BROKER_RUNTIME_INFO)
+        return answer.code == 0 and str(json.loads(answer.body)["table"]["dispatchBehindBytes"]) == "0"
+
+    eventually(dispatched, 60, "all in its queues")
+
+
 _QUERY_CONSUMER_OFFSET = 14
+_GET_BROKER_RUNTIME_INFO = 28
 _GET_MAX_OFFSET = 30

@@ -11,7 +11,11 @@ import resource
 from collections.abc import Callable, Sequence
 
 INPUTS = int(os.environ.get("ROCKMQ_FUZZ_INPUTS", "100000"))
+RUN_INPUTS = 100_000
+"""What each gets unless more is asked for."""
 SEED = os.environ.get("ROCKMQ_FUZZ_SEED")
+SLOW = 10
+"""What costs some tenths of a millisecond an input gets a tenth of them, unless more than usual are asked for."""
 WHOLE_EVERY = 40
 """One input of so many is left as it is."""
 MEMORY_MAX = 256 << 20
@@ -31,6 +35,8 @@ WORDS = (
     b"-1",
     b"1e999",
     b"9" * 25,
+    b"9" * 4301,
+    b"\\u0000",
     b"\\ud800",
     b"\xff",
     b"{}",
@@ -85,8 +91,10 @@ class Damage:
                 data[at : at + size] = valid[start : start + size]
 
 
-def damaged(valid: Sequence[bytes], check: Callable[[bytes], None], *, tests: int = 1) -> None:
+def damaged(valid: Sequence[bytes], check: Callable[[bytes], None], *, tests: int = 1, is_slow: bool = False) -> None:
     """Give `check` what damage makes of `valid` bytes; so many `tests` share the inputs of one decoder."""
+    if is_slow and INPUTS <= RUN_INPUTS:
+        tests *= SLOW
     first = random.randrange(1 << 32) if SEED is None else int(SEED)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     for seed in range(first, first + (-(-INPUTS // tests) if SEED is None else 1)):

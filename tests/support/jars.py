@@ -3,6 +3,7 @@
 Class paths and classes are kept under `.cache/apache/<version>/`, so that Maven and javac run once.
 """
 
+import fcntl
 import hashlib
 import os
 import shutil
@@ -18,9 +19,13 @@ CLIENTS = ("4.9.8", "5.5.0")
 GROUP = "org.apache.rocketmq"
 CACHE = Path(__file__).resolve().parents[2] / ".cache" / "apache"
 PROGRAMS = Path(__file__).parent / "java"
+QUICK_START = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+"""For JVMs that don't live long enough for what the compiler and the collector do besides to pay."""
 
 _SERVER_ARTIFACTS = ("rocketmq-namesrv", "rocketmq-broker", "rocketmq-tools")
 _CLIENT_ARTIFACTS = ("rocketmq-client",)
+_PROXY_ARTIFACTS = ("rocketmq-proxy",)
+_CONTAINER_ARTIFACTS = ("rocketmq-container",)
 
 
 class PeerError(Exception):
@@ -39,12 +44,22 @@ def available() -> str | None:
 
 
 def server_class_path(version: str = SERVER) -> str:
-    """Name server, broker and tools."""
+    """Name server, controller, broker and tools."""
     return _class_path(_server_name(version), version, _SERVER_ARTIFACTS)
 
 
 def client_class_path(version: str) -> str:
     return _class_path(_client_name(version), version, _CLIENT_ARTIFACTS)
+
+
+def proxy_class_path(version: str = SERVER) -> str:
+    """The proxy, with the broker that it may run itself."""
+    return _class_path(f"{version}/proxy", version, _PROXY_ARTIFACTS)
+
+
+def container_class_path(version: str = SERVER) -> str:
+    """The process in which several brokers run."""
+    return _class_path(f"{version}/container", version, _CONTAINER_ARTIFACTS)
 
 
 def compiled(client: str) -> Path:
@@ -107,6 +122,12 @@ def maven_class_path(name: str, artifacts: Sequence[tuple[str, str, str]]) -> st
     file = CACHE / f"{name}.classpath"
     project = CACHE / f"{name}-pom"
     project.mkdir(parents=True, exist_ok=True)
+    with (CACHE / "maven.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # Maven's own folder bears no two at a time
+        return _cached_class_path(name) or _resolved(name, artifacts, file, project)
+
+
+def _resolved(name: str, artifacts: Sequence[tuple[str, str, str]], file: Path, project: Path) -> str:
     (project / "pom.xml").write_text(_pom(artifacts), encoding="utf-8")
     unfinished = file.with_suffix(f".{os.getpid()}")
     command = [

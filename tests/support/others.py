@@ -1,11 +1,15 @@
 """Apache's Go client and the Node client ali-ons, unmodified, as real processes. What they need is fetched by their own
 package managers and kept under `.cache`."""
 
+import fcntl
 import hashlib
 import os
 import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
+
+import pytest
 
 from tests.support.process import Process
 
@@ -13,9 +17,13 @@ CACHE = Path(__file__).resolve().parents[2] / ".cache"
 HERE = Path(__file__).parent
 
 
-def missing(tool: str) -> str | None:
-    """Why the clients of that tool (`go` or `npm`) can't run here; None when they can."""
-    return None if shutil.which(tool) else f"{tool} is not installed"
+def need(tool: str) -> None:
+    """Skip the test when the clients of that tool (`go` or `npm`) can't run here; in CI that is a failure."""
+    if shutil.which(tool) is None:
+        why = f"{tool} is not installed"
+        if os.environ.get("CI") == "true":
+            pytest.fail(why, pytrace=False)
+        pytest.skip(why)
 
 
 def go_steps(directory: Path, namesrv: str, prefix: str, *steps: str) -> Process:
@@ -31,22 +39,33 @@ def node_steps(directory: Path, namesrv: str, prefix: str) -> Process:
 
 def _go_program() -> Path:
     source = HERE / "go"
-    program = CACHE / "go" / f"steps-{_digest(source, 'main.go', 'go.mod', 'go.sum')}"
-    if not program.exists():
-        _run(["go", "build", "-o", str(program), "."], source)
-    return program
+
+    def build(unfinished: Path) -> None:
+        _run(["go", "build", "-o", str(unfinished), "."], source)
+
+    return _made(CACHE / "go" / f"steps-{_digest(source, 'main.go', 'go.mod', 'go.sum')}", build)
 
 
 def _node_modules() -> Path:
-    where = CACHE / "node" / _digest(HERE / "node", "package.json", "package-lock.json")
-    if not (where / "node_modules").is_dir():
-        unfinished = where.with_name(f"{where.name}.{os.getpid()}")
-        unfinished.mkdir(parents=True)
+    def install(unfinished: Path) -> None:
+        unfinished.mkdir()
         for name in ("package.json", "package-lock.json"):
             shutil.copy(HERE / "node" / name, unfinished)
         _run(["npm", "ci", "--no-audit", "--no-fund", "--ignore-scripts"], unfinished)
-        unfinished.rename(where)
-    return where / "node_modules"
+
+    return _made(CACHE / "node" / _digest(HERE / "node", "package.json", "package-lock.json"), install) / "node_modules"
+
+
+def _made(path: Path, make: Callable[[Path], None]) -> Path:
+    """A file or directory that is made once, also when several test workers want it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.parent.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not path.exists():
+            unfinished = path.with_name(f"{path.name}.{os.getpid()}")
+            make(unfinished)
+            unfinished.rename(path)
+    return path
 
 
 def _digest(directory: Path, *names: str) -> str:

@@ -1,21 +1,23 @@
 """Child processes of tests: output goes to files, waiting is polling with a deadline, and none outlives its `with`."""
 
 import contextlib
+import itertools
 import os
 import random
 import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
 
 POLL_S = 0.05
 LOOPBACK = "127.0.0.1"
-# Below the range the kernel hands out by itself, so that a port found free stays free until its server binds it.
-PORTS = range(12_000, 32_000)
+# Below the range the kernel hands out by itself, and the demo's, so that a port found free stays free until its server
+# binds it.
+PORTS = range(12_000, 20_000)
 
 T = TypeVar("T")
 
@@ -43,9 +45,11 @@ def accepts(port: int, host: str = LOOPBACK) -> bool:
 
 
 def free_port(*offsets: int) -> int:
-    """A port that is free together with its neighbours at `offsets` (a broker also binds port - 2 and port + 1)."""
-    for _ in range(1_000):
-        port = random.choice(PORTS)
+    """A port that is free together with its neighbours at `offsets` (a broker also binds port - 2 and port + 1).
+
+    Servers bind later than they are told their port: until all have been given away, nobody else gets it or a neighbour.
+    """
+    for port in itertools.islice(_ports, len(PORTS)):
         if all(_is_free(port + offset) for offset in (0, *offsets)):
             return port
     raise ProcessError("no free port")
@@ -125,7 +129,7 @@ class Process:
         except subprocess.TimeoutExpired:
             raise ProcessError(f"{self.name} still runs after {timeout_s:g} s\n{self.tail()}") from None
 
-    def terminate(self, timeout_s: float = 20) -> int:
+    def terminate(self, timeout_s: float = 60) -> int:
         """Ask it to end (SIGTERM), make it end if it doesn't; its exit code."""
         if self.running:
             self._child.terminate()
@@ -140,6 +144,17 @@ class Process:
         if self.running:
             os.killpg(self._child.pid, signal.SIGKILL)
         self._child.wait()
+
+
+def _turns() -> Iterator[int]:
+    """Ports of this process, over and over, four apart; each worker of a run has a share of its own."""
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    share = PORTS[2::4][worker :: int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))]
+    # The run of another worktree begins elsewhere; by no seed, as tests set that.
+    return itertools.islice(itertools.cycle(share), random.SystemRandom().randrange(len(share)), None)
+
+
+_ports = _turns()
 
 
 def _is_free(port: int) -> bool:

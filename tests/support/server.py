@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tests.support.process import LOOPBACK, Process, free_broker_port, free_port
 
-START_TIMEOUT_S = 30
+START_TIMEOUT_S = 120
 _READY = re.compile(r"^ready (?P<fields>.*)$")
 
 

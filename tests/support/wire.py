@@ -62,7 +62,7 @@ class RawClient:
 
     async def response(self) -> tuple[dict[str, object], bytes]:
         """(header, body) of the next frame; IncompleteReadError when the other end closed."""
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             (size,) = struct.unpack(">i", await self.reader.readexactly(4))
             data = await self.reader.readexactly(size)
         head = struct.unpack(">I", data[:4])[0] & 0xFFFFFF
@@ -74,9 +74,9 @@ class RawClient:
         return header
 
     async def closed(self) -> bool:
-        """Whether the other end closes within a moment, without another byte."""
+        """Whether the other end closes without another byte."""
         try:
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(30):
                 return await self.reader.read(1) == b""
         except ConnectionResetError:
             return True

@@ -265,8 +265,10 @@ impl BatchQueue {
     pub fn finish(&mut self, log_min: u64) -> Result<()> {
         self.write()?;
         let view = &mut self.view;
-        if view.next == 0 {
+        // What its first unit said, if that isn't believed, is no offset to go on at.
+        if view.next == 0 || view.end == 0 {
             self.exists = false;
+            (view.min, view.next) = (0, 0);
             return view.files.delete_all(&view.topic, view.id);
         }
         end_queue(&view.files, &view.topic, view.id, view.end)?;
@@ -323,6 +325,10 @@ impl BatchQueues {
 
     pub fn existing(&self, topic: &str, id: i32) -> Option<&View> {
         self.topics.get(topic.as_bytes())?.get(&id).filter(|queue| queue.exists).map(|queue| &queue.view)
+    }
+
+    pub fn has_queues(&self) -> bool {
+        self.topics.values().flat_map(BTreeMap::values).any(|queue| queue.exists)
     }
 
     /// (topic, queue id, min offset, max offset) of each queue.

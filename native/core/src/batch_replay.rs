@@ -17,22 +17,44 @@ use crate::{
 /// Units read at a time to find where a queue ends.
 const BLOCK: u64 = 1024;
 
+/// What a document tells of the topics that have batch queues.
+#[derive(Default)]
+pub struct Named {
+    pub topics: Vec<String>,
+    /// When it was written, as a store time: a topic that it doesn't name was deleted by then, or made since. Without a
+    /// document, earlier than all.
+    pub at: Option<i64>,
+}
+
 pub struct BatchReplay {
     queues: BatchQueues,
     start: u64,
     log_min: u64,
     /// Whether there was a directory for batch queues.
-    has_root: bool,
+    pub has_root: bool,
+    /// Whether that tells of all topics.
+    is_complete: bool,
+    /// Store time from which on, if not, inner batches tell of others.
+    unknown_from: i64,
     /// Where the log has the first of what queues lack below `start`.
     pub lost: Option<u64>,
 }
 
 impl BatchReplay {
-    /// Take up the queues on disk, each up to its first unit at or above `start`. The log begins at `log_min`; what is
-    /// below that is looked for no more.
-    pub fn load(files: QueueFiles, start: u64, log_min: u64) -> Result<Self> {
+    /// Make all queues anew from the log, of topics that are `named`. Those that aren't are known by inner batches if there
+    /// was no directory for batch queues, `has_root`, which would tell of them.
+    pub fn anew(files: QueueFiles, named: &Named, has_root: bool) -> Self {
+        let mut queues = BatchQueues::new(files);
+        named.topics.iter().for_each(|topic| queues.add_topic(topic.as_bytes()));
+        let unknown_from = named.at.unwrap_or(i64::MIN);
+        Self { queues, start: 0, log_min: 0, has_root, is_complete: has_root, unknown_from, lost: None }
+    }
+
+    /// Take up the queues on disk, each up to its first unit at or above `start`, beside what `anew` does. The log begins at
+    /// `log_min`; what is below that is looked for no more.
+    pub fn load(files: QueueFiles, named: &Named, (start, log_min): (u64, u64)) -> Result<Self> {
         let has_root = files.root.is_dir();
-        let mut replay = Self { queues: BatchQueues::new(files), start, log_min, has_root, lost: None };
+        let mut replay = Self { start, log_min, ..Self::anew(files, named, has_root) };
         let topics = if has_root { directories(&replay.queues.files.root)? } else { Vec::new() };
         for (topic, topic_path) in topics {
             replay.queues.add_topic(topic.as_bytes());
@@ -95,6 +117,15 @@ impl BatchReplay {
         }
     }
 
+    /// Make all queues again, also those of topics that only inner batches tell of.
+    pub fn repair_all(&mut self) {
+        self.is_complete = false;
+    }
+
+    pub fn has_queues(&self) -> bool {
+        self.queues.has_queues()
+    }
+
     /// Whether a record belongs into a batch queue.
     pub fn takes(&self, record: &Record<'_>) -> bool {
         record.is_inner_batch() || self.queues.has_topic(record.topic)
@@ -102,7 +133,8 @@ impl BatchReplay {
 
     pub fn put(&mut self, record: &Record<'_>) -> Result<()> {
         let Some(unit) = Unit::of(record) else { return Ok(()) };
-        if self.has_root && !self.queues.has_topic(record.topic) {
+        let is_known = self.queues.has_topic(record.topic);
+        if !is_known && (self.is_complete || record.store_timestamp < self.unknown_from) {
             // An inner batch of a topic that was deleted: its name may be another's by now.
             return Ok(());
         }
@@ -137,4 +169,14 @@ impl BatchReplay {
         self.queues.all().filter(|queue| queue.exists).try_for_each(|queue| queue.finish(log_min))?;
         Ok(self.queues)
     }
+}
+
+/// Whether all units of a queue lead below `log_min`.
+pub fn is_outdated(files: &QueueFiles, (topic, id): (&str, i32), path: &Path, log_min: u64) -> Result<bool> {
+    let files = QueueFiles::batch(files.root.clone(), files.file_size);
+    let mut replay = BatchReplay::anew(files, &Named::default(), true);
+    replay.start = u64::MAX;
+    replay.load_queue(topic, id, path)?;
+    let view = replay.queues.existing(topic, id);
+    Ok(view.is_some_and(|view| view.next > 0 && view.last_end <= log_min))
 }

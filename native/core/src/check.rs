@@ -8,14 +8,16 @@ use std::{
 use pyo3::{prelude::*, types::PyTuple};
 
 use crate::{
+    batch_queue,
+    check_batches::BatchCheck,
     check_index::IndexCheck,
     check_queues::QueueCheck,
-    columns,
     consume_queue::UNIT,
     delays::Levels,
     error::{value, Result},
     index_file::Layout,
     log_directories::LogDirectories,
+    objects,
     queue_files::QueueFiles,
     walk::{Faults, Walk, WINDOW},
 };
@@ -34,9 +36,13 @@ pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-pub fn check_sizes(log_file_size: u64, queue_file_size: u64) -> Result<()> {
-    if log_file_size < 1024 || queue_file_size == 0 || queue_file_size % UNIT as u64 != 0 {
-        return value(format!("files of {log_file_size} and {queue_file_size} bytes can't be a log's and a queue's"));
+pub fn check_sizes(log_file_size: u64, queue_file_size: u64, batch_queue_file_size: u64) -> Result<()> {
+    let is_whole = |size: u64, unit: usize| size > 0 && size % unit as u64 == 0;
+    if log_file_size < 1024 || !is_whole(queue_file_size, UNIT) || !is_whole(batch_queue_file_size, batch_queue::UNIT) {
+        return value(format!(
+            "files of {log_file_size}, {queue_file_size} and {batch_queue_file_size} bytes can't be a log's, a queue's and a \
+             batch queue's"
+        ));
     }
     Ok(())
 }
@@ -55,7 +61,7 @@ impl LogReader {
     #[new]
     #[pyo3(signature = (directories, *, file_size))]
     fn new(directories: Vec<PathBuf>, file_size: u64) -> Result<Self> {
-        check_sizes(file_size, UNIT as u64)?;
+        check_sizes(file_size, UNIT as u64, batch_queue::UNIT as u64)?;
         Ok(Self { walk: Mutex::new(Walk::new(LogDirectories::new(directories, Vec::new())?, file_size, WINDOW, true)) })
     }
 
@@ -90,13 +96,14 @@ impl LogReader {
             Ok((at, ended))
         })?;
         let (list, more) = told(faults);
-        Ok((next, ended, columns::records(py, &kept)?, list, more))
+        Ok((next, ended, objects::records(py, &kept)?, list, more))
     }
 }
 
 struct Checks {
     walk: Walk,
     queues: QueueCheck,
+    batches: BatchCheck,
     index: Option<IndexCheck>,
     behind: Option<u64>,
 }
@@ -109,7 +116,7 @@ pub struct Check {
 #[pymethods]
 impl Check {
     #[new]
-    #[pyo3(signature = (log_directories, consume_queue, index, *, log_file_size, queue_file_size, index_layout, min, behind, delay_levels = Vec::new()))]
+    #[pyo3(signature = (log_directories, consume_queue, index, *, log_file_size, queue_file_size, batch_queue_file_size, index_layout, min, behind, delay_levels = Vec::new()))]
     #[allow(clippy::too_many_arguments)]
     fn new(
         log_directories: Vec<PathBuf>,
@@ -117,12 +124,15 @@ impl Check {
         index: PathBuf,
         log_file_size: u64,
         queue_file_size: u64,
+        batch_queue_file_size: u64,
         index_layout: Option<(i32, i32)>,
         min: u64,
         behind: Option<u64>,
         delay_levels: Vec<i64>,
     ) -> Result<Self> {
-        check_sizes(log_file_size, queue_file_size)?;
+        check_sizes(log_file_size, queue_file_size, batch_queue_file_size)?;
+        let batch_files = QueueFiles::batch(consume_queue.with_file_name("batchconsumequeue"), batch_queue_file_size);
+        let batches = BatchCheck::new(batch_files, min)?;
         let files = QueueFiles::simple(consume_queue, queue_file_size);
         let log = LogDirectories::new(log_directories, Vec::new())?;
         let index = match index_layout {
@@ -133,16 +143,20 @@ impl Check {
         };
         let queues = QueueCheck::new(files, (log.clone(), log_file_size), min, Levels::new(delay_levels)?)?;
         let walk = Walk::new(log, log_file_size, WINDOW, true);
-        Ok(Self { checks: Mutex::new(Checks { walk, queues, index, behind }) })
+        Ok(Self { checks: Mutex::new(Checks { walk, queues, batches, index, behind }) })
     }
 
     fn step(&self, py: Python<'_>, position: u64, to: u64) -> Result<(u64, bool, u64, Vec<Told>, u64)> {
         py.detach(|| {
             let mut checks = lock(&self.checks);
-            let Checks { walk, queues, index, .. } = &mut *checks;
+            let Checks { walk, queues, batches, index, .. } = &mut *checks;
             let mut faults = Faults::new();
             let step = walk.step(position, to, &mut faults, |record, faults| {
-                queues.put(record, faults);
+                if batches.takes(record) {
+                    batches.put(record, faults);
+                } else {
+                    queues.put(record, faults);
+                }
                 Ok(())
             })?;
             if let Some(index) = index {
@@ -156,16 +170,16 @@ impl Check {
     fn finish(&self, py: Python<'_>) -> Result<(Counts, Vec<Told>, u64)> {
         py.detach(|| {
             let mut checks = lock(&self.checks);
-            let Checks { queues, index, behind, .. } = &mut *checks;
+            let Checks { queues, batches, index, behind, .. } = &mut *checks;
             let mut faults = Faults::new();
-            let count = queues.finish(*behind, &mut faults)?;
+            let count = queues.finish(*behind, &mut faults)? + batches.finish(*behind, &mut faults)?;
             let (mut files, mut entries) = (0, 0);
             if let Some(index) = index {
                 index.step(u64::MAX >> 1, &mut faults)?;
                 (files, entries) = (index.files, index.entries);
             }
             let (list, more) = told(faults);
-            Ok(((count, queues.entries, files, entries), list, more))
+            Ok(((count, queues.entries + batches.units, files, entries), list, more))
         })
     }
 }

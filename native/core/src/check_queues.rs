@@ -13,7 +13,6 @@ use std::{
 use rustix::fs::{seek, SeekFrom};
 
 use crate::{
-    batch_queue::{self, is_batch},
     consume_queue::{Entry, Queues, UNIT},
     delays::{is_time, Levels, SCHEDULE_TOPIC},
     error::Result,
@@ -56,8 +55,6 @@ pub struct QueueCheck {
     lookup: Walk,
     /// Where the log begins; entries that lead below are of deleted files.
     log_min: u64,
-    /// Topics whose queues aren't checked here.
-    batch_topics: HashSet<Box<[u8]>>,
     /// Light queues that are there; what records say of others may be anybody's word.
     light: HashSet<Box<[u8]>>,
     levels: Levels,
@@ -87,17 +84,13 @@ impl QueueCheck {
         log_min: u64,
         levels: Levels,
     ) -> Result<Self> {
-        let batch_topics = batch_queue::topics(&files.root.with_file_name("batchconsumequeue"))?;
         let light = if files.root.exists() { light_topics(&directories(&files.root)?) } else { HashSet::new() };
         let lookup = Walk::new(log, log_file_size, WINDOW_SMALL, false);
         let (queues, known) = (Queues::new(files), Vec::new());
-        Ok(Self { queues, known, runs_size: 0, lookup, log_min, batch_topics, light, levels, entries: 0 })
+        Ok(Self { queues, known, runs_size: 0, lookup, log_min, light, levels, entries: 0 })
     }
 
     pub fn put(&mut self, record: &Record<'_>, faults: &mut Faults) {
-        if is_batch(record, &self.batch_topics) {
-            return;
-        }
         let Some((index, entry)) = entry_of(record, &self.levels) else { return };
         self.put_entry((record.topic, record.queue_id), index, entry, faults);
         if !self.light.is_empty() {
@@ -328,7 +321,7 @@ impl QueueCheck {
                 if self.known.len() <= slot {
                     self.known.resize_with(slot + 1, Known::default);
                 }
-                self.check_files(&directory, (&topic, id), faults);
+                check_files(self.queues.files.file_size, &directory, (&topic, id), faults);
                 count += 1;
             }
         }
@@ -342,29 +335,29 @@ impl QueueCheck {
         }
         Ok(count)
     }
+}
 
-    fn check_files(&self, directory: &Path, (topic, id): (&str, i32), faults: &mut Faults) {
-        let file_size = self.queues.files.file_size;
-        let mut next = None;
-        for (base, size) in files_of(directory) {
-            let path = mapped_file::path(directory, base);
-            let mut tell = |expected: &str, found: &str| {
-                let queue = Some((topic.to_owned(), id));
-                faults.push(Fault { queue, ..fault("queue file", &path, 0, 1, expected, found) });
-            };
-            if size != file_size {
-                tell(&format!("{file_size} bytes"), &format!("{size}"));
-            }
-            if base % file_size != 0 || next.is_some_and(|next| next != base) {
-                tell(&format!("a file that begins at {}", next.unwrap_or(base - base % file_size)), &format!("{base}"));
-            }
-            next = Some(base + file_size);
+/// Whether the files of a queue have their size, and follow each other.
+pub fn check_files(file_size: u64, directory: &Path, (topic, id): (&str, i32), faults: &mut Faults) {
+    let mut next = None;
+    for (base, size) in files_of(directory) {
+        let path = mapped_file::path(directory, base);
+        let mut tell = |expected: &str, found: &str| {
+            let queue = Some((topic.to_owned(), id));
+            faults.push(Fault { queue, ..fault("queue file", &path, 0, 1, expected, found) });
+        };
+        if size != file_size {
+            tell(&format!("{file_size} bytes"), &format!("{size}"));
         }
+        if base % file_size != 0 || next.is_some_and(|next| next != base) {
+            tell(&format!("a file that begins at {}", next.unwrap_or(base - base % file_size)), &format!("{base}"));
+        }
+        next = Some(base + file_size);
     }
 }
 
 /// First byte and size of each file of a queue.
-fn files_of(directory: &Path) -> Vec<(u64, u64)> {
+pub fn files_of(directory: &Path) -> Vec<(u64, u64)> {
     let mut files = Vec::new();
     for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
         if let Some(base) = entry.file_name().to_str().and_then(mapped_file::base_of) {

@@ -1,4 +1,4 @@
-//! Stored records as Python tuples, or as the buffers of Arrow columns.
+//! Stored records as the buffers of Arrow columns.
 //!
 //! Arrow's text and binary columns are an offset per row (and one more), the bytes, and a bitmap of what isn't null, least
 //! significant bit first, absent when nothing is null. Numbers are in native byte order. A map column is offsets over two
@@ -11,12 +11,13 @@ use std::{
 };
 
 use pyo3::{
+    exceptions::PyValueError,
     prelude::*,
-    types::{PyBytes, PyDict, PyString, PyTuple},
+    types::{PyBytes, PyDict, PyTuple},
 };
 
 use crate::{
-    error::{value, Result},
+    error::{self, Result},
     properties,
     record::{self, Record},
     unique_key::write_hex,
@@ -25,121 +26,118 @@ use crate::{
 /// Over this many properties a record's are told apart by a table.
 const LINEAR_MAX: usize = 32;
 
-/// Cut `data` into records; each is handed to `each`.
-fn walk<'d>(data: &'d [u8], mut each: impl FnMut(&Record<'d>) -> Result<()>) -> Result<()> {
-    let mut at = 0;
-    while at < data.len() {
-        let Some(record) = record::decode(&data[at..]) else {
-            return value(format!("no whole record at byte {at}"));
-        };
-        each(&record)?;
-        at += record.size;
+/// The columns of all records, or those of these names; `rows` is always there.
+pub fn columns<'py>(py: Python<'py>, data: &[u8], names: Option<&[String]>) -> PyResult<Bound<'py, PyDict>> {
+    if let Some(other) = names.and_then(|names| names.iter().find(|name| !NAMES.contains(&name.as_str()))) {
+        return Err(PyValueError::new_err(format!("there is no column '{other}'")));
     }
-    Ok(())
-}
-
-pub fn records<'py>(py: Python<'py>, data: &[u8]) -> PyResult<Vec<Bound<'py, PyTuple>>> {
-    let mut records = Vec::new();
-    walk(data, |record| {
-        records.push(*record);
-        Ok(())
-    })?;
-    records.iter().map(|record| tuple(py, record)).collect()
-}
-
-fn tuple<'py>(py: Python<'py>, record: &Record<'_>) -> PyResult<Bound<'py, PyTuple>> {
-    // More elements than tuples have in Rust.
-    let fields: [Bound<'py, PyAny>; 16] = [
-        record.size.into_pyobject(py)?.into_any(),
-        record.body_crc.into_pyobject(py)?.into_any(),
-        record.queue_id.into_pyobject(py)?.into_any(),
-        record.flag.into_pyobject(py)?.into_any(),
-        record.queue_offset.into_pyobject(py)?.into_any(),
-        record.position.into_pyobject(py)?.into_any(),
-        record.sys_flag.into_pyobject(py)?.into_any(),
-        record.born_timestamp.into_pyobject(py)?.into_any(),
-        PyBytes::new(py, record.born_host).into_any(),
-        record.store_timestamp.into_pyobject(py)?.into_any(),
-        PyBytes::new(py, record.store_host).into_any(),
-        record.reconsume_times.into_pyobject(py)?.into_any(),
-        record.prepared_transaction_offset.into_pyobject(py)?.into_any(),
-        PyBytes::new(py, record.body).into_any(),
-        PyString::new(py, &String::from_utf8_lossy(record.topic)).into_any(),
-        PyBytes::new(py, record.properties).into_any(),
-    ];
-    PyTuple::new(py, fields)
-}
-
-pub fn columns<'py>(py: Python<'py>, data: &[u8]) -> PyResult<Bound<'py, PyDict>> {
-    let mut columns = Columns::new();
-    walk(data, |record| columns.push(record))?;
+    let mut columns = Columns::new(|name| names.is_none_or(|names| names.iter().any(|other| other == name)));
+    record::walk(data, |record| columns.push(record))?;
     columns.into_dict(py)
 }
 
+const LONGS: [&str; 4] = ["queueOffset", "commitLogOffset", "bornTimestamp", "storeTimestamp"];
+const INTS: [&str; 4] = ["queueId", "flag", "sysFlag", "reconsumeTimes"];
+const NAMES: [&str; 16] = [
+    LONGS[0],
+    LONGS[1],
+    LONGS[2],
+    LONGS[3],
+    INTS[0],
+    INTS[1],
+    INTS[2],
+    INTS[3],
+    "topic",
+    "msgId",
+    "keys",
+    "tags",
+    "shardingKey",
+    "bornHost",
+    "body",
+    "properties",
+];
+
+/// Columns that nobody wants are None.
 struct Columns<'d> {
     rows: u64,
     /// The properties of the row at hand, and the host whose address was written last: memory to use again.
     items: Vec<(&'d [u8], &'d [u8])>,
     host: (&'d [u8], String),
-    longs: [(&'static str, Vec<u8>); 4],
-    ints: [(&'static str, Vec<u8>); 4],
-    topic: TextColumn,
-    message_id: TextColumn,
-    keys: TextColumn,
-    tags: TextColumn,
-    sharding_key: TextColumn,
-    born_host: TextColumn,
-    body: TextColumn,
-    property_offsets: Vec<u8>,
-    property_keys: TextColumn,
-    property_values: TextColumn,
+    longs: [Option<Vec<u8>>; 4],
+    ints: [Option<Vec<u8>>; 4],
+    topic: Option<TextColumn>,
+    message_id: Option<TextColumn>,
+    keys: Option<TextColumn>,
+    tags: Option<TextColumn>,
+    sharding_key: Option<TextColumn>,
+    born_host: Option<TextColumn>,
+    body: Option<TextColumn>,
+    properties: Option<MapColumn>,
+    reads_properties: bool,
 }
 
 impl<'d> Columns<'d> {
-    fn new() -> Self {
-        let numbers = |name| (name, Vec::new());
+    fn new(is_wanted: impl Fn(&str) -> bool) -> Self {
+        let numbers = |name| is_wanted(name).then(Vec::new);
+        let text = |name| is_wanted(name).then(TextColumn::new);
         Self {
             rows: 0,
             items: Vec::new(),
             host: (b"", String::new()),
-            longs: ["queueOffset", "commitLogOffset", "bornTimestamp", "storeTimestamp"].map(numbers),
-            ints: ["queueId", "flag", "sysFlag", "reconsumeTimes"].map(numbers),
-            topic: TextColumn::new(),
-            message_id: TextColumn::new(),
-            keys: TextColumn::new(),
-            tags: TextColumn::new(),
-            sharding_key: TextColumn::new(),
-            born_host: TextColumn::new(),
-            body: TextColumn::new(),
-            property_offsets: vec![0; 4],
-            property_keys: TextColumn::new(),
-            property_values: TextColumn::new(),
+            longs: LONGS.map(numbers),
+            ints: INTS.map(numbers),
+            topic: text("topic"),
+            message_id: text("msgId"),
+            keys: text("keys"),
+            tags: text("tags"),
+            sharding_key: text("shardingKey"),
+            born_host: text("bornHost"),
+            body: text("body"),
+            properties: is_wanted("properties").then(MapColumn::new),
+            reads_properties: ["msgId", "keys", "tags", "shardingKey"].into_iter().any(&is_wanted),
         }
     }
 
     fn push(&mut self, record: &Record<'d>) -> Result<()> {
         self.rows += 1;
         let longs = [record.queue_offset, record.position, record.born_timestamp, record.store_timestamp];
-        for ((_, column), number) in self.longs.iter_mut().zip(longs) {
-            column.extend_from_slice(&number.to_ne_bytes());
+        for (column, number) in self.longs.iter_mut().zip(longs) {
+            if let Some(column) = column {
+                column.extend_from_slice(&number.to_ne_bytes());
+            }
         }
         let ints = [record.queue_id, record.flag, record.sys_flag, record.reconsume_times];
-        for ((_, column), number) in self.ints.iter_mut().zip(ints) {
-            column.extend_from_slice(&number.to_ne_bytes());
+        for (column, number) in self.ints.iter_mut().zip(ints) {
+            if let Some(column) = column {
+                column.extend_from_slice(&number.to_ne_bytes());
+            }
         }
-        self.topic.text(record.topic)?;
-        self.body.push(Some(record.body))?;
-        if self.host.0 != record.born_host {
-            self.host = (record.born_host, address(record.born_host));
+        if let Some(topic) = &mut self.topic {
+            topic.text(record.topic)?;
         }
-        self.born_host.push(Some(self.host.1.as_bytes()))?;
-        self.push_properties(record)
+        if let Some(body) = &mut self.body {
+            body.push(Some(record.body))?;
+        }
+        if let Some(born_host) = &mut self.born_host {
+            if self.host.0 != record.born_host {
+                self.host = (record.born_host, address(record.born_host));
+            }
+            born_host.push(Some(self.host.1.as_bytes()))?;
+        }
+        if let Some(properties) = &mut self.properties {
+            last_values(record.properties, &mut self.items);
+            properties.push(&self.items)?;
+        }
+        if self.reads_properties {
+            self.push_known(record)?;
+        }
+        Ok(())
     }
 
-    fn push_properties(&mut self, record: &Record<'d>) -> Result<()> {
-        last_values(record.properties, &mut self.items);
+    /// The columns that are properties of their own.
+    fn push_known(&mut self, record: &Record<'d>) -> Result<()> {
         let (mut unique_key, mut keys, mut tags, mut sharding_key) = (None, None, None, None);
-        for &(name, value) in &self.items {
+        for (name, value) in properties::items(record.properties) {
             match name {
                 b"UNIQ_KEY" => unique_key = Some(value),
                 b"KEYS" => keys = Some(value),
@@ -147,24 +145,23 @@ impl<'d> Columns<'d> {
                 b"__SHARDINGKEY" => sharding_key = Some(value),
                 _ => {}
             }
-            self.property_keys.text(name)?;
-            self.property_values.text(value)?;
         }
-        self.property_offsets.extend_from_slice(&(self.property_keys.rows as i32).to_ne_bytes());
-        match unique_key {
-            Some(key) => self.message_id.text(key)?,
-            None => {
+        match (&mut self.message_id, unique_key) {
+            (Some(column), Some(key)) => column.text(key)?,
+            (Some(column), None) => {
                 let mut id = Vec::with_capacity(56);
                 write_hex(&mut id, record.store_host);
                 write_hex(&mut id, &record.position.to_be_bytes());
-                self.message_id.push(Some(&id))?;
+                column.push(Some(&id))?;
             }
+            (None, _) => {}
         }
         for (column, value) in [(&mut self.keys, keys), (&mut self.tags, tags), (&mut self.sharding_key, sharding_key)]
         {
-            match value {
-                Some(value) => column.text(value)?,
-                None => column.push(None)?,
+            match (column, value) {
+                (Some(column), Some(value)) => column.text(value)?,
+                (Some(column), None) => column.push(None)?,
+                (None, _) => {}
             }
         }
         Ok(())
@@ -173,11 +170,11 @@ impl<'d> Columns<'d> {
     fn into_dict(self, py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
         let dict = PyDict::new(py);
         dict.set_item("rows", PyBytes::new(py, &self.rows.to_ne_bytes()))?;
-        for (name, column) in self.longs.iter().chain(&self.ints) {
+        let numbers = LONGS.into_iter().zip(&self.longs).chain(INTS.into_iter().zip(&self.ints));
+        for (name, column) in numbers.filter_map(|(name, column)| column.as_ref().map(|column| (name, column))) {
             dict.set_item(name, PyBytes::new(py, column))?;
         }
-        dict.set_item("propertiesOffsets", PyBytes::new(py, &self.property_offsets))?;
-        for (name, column) in [
+        let texts = [
             ("topic", &self.topic),
             ("msgId", &self.message_id),
             ("keys", &self.keys),
@@ -185,12 +182,39 @@ impl<'d> Columns<'d> {
             ("shardingKey", &self.sharding_key),
             ("bornHost", &self.born_host),
             ("body", &self.body),
-            ("propertiesKeys", &self.property_keys),
-            ("propertiesValues", &self.property_values),
-        ] {
+        ];
+        for (name, column) in
+            texts.into_iter().filter_map(|(name, column)| column.as_ref().map(|column| (name, column)))
+        {
             dict.set_item(name, column.to_tuple(py)?)?;
         }
+        if let Some(map) = &self.properties {
+            dict.set_item("propertiesOffsets", PyBytes::new(py, &map.offsets))?;
+            dict.set_item("propertiesKeys", map.keys.to_tuple(py)?)?;
+            dict.set_item("propertiesValues", map.values.to_tuple(py)?)?;
+        }
         Ok(dict)
+    }
+}
+
+struct MapColumn {
+    offsets: Vec<u8>,
+    keys: TextColumn,
+    values: TextColumn,
+}
+
+impl MapColumn {
+    fn new() -> Self {
+        Self { offsets: vec![0; 4], keys: TextColumn::new(), values: TextColumn::new() }
+    }
+
+    fn push(&mut self, items: &[(&[u8], &[u8])]) -> Result<()> {
+        for (name, value) in items {
+            self.keys.text(name)?;
+            self.values.text(value)?;
+        }
+        self.offsets.extend_from_slice(&(self.keys.rows as i32).to_ne_bytes());
+        Ok(())
     }
 }
 
@@ -227,7 +251,7 @@ impl TextColumn {
             _ => self.has_nulls = true,
         }
         let Ok(end) = i32::try_from(self.data.len()) else {
-            return crate::error::value("a column has over 2 GiB; decode fewer records at a time");
+            return error::value("a column has over 2 GiB; decode fewer records at a time");
         };
         self.offsets.extend_from_slice(&end.to_ne_bytes());
         self.rows += 1;

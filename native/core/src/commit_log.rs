@@ -9,13 +9,13 @@
 
 use std::{
     collections::VecDeque,
-    fs,
+    fs, io,
     path::{Path, PathBuf},
     sync::Arc,
 };
 
 use crate::{
-    error::{store, At, Result},
+    error::{store, At, Error, Result},
     mapped_file::{self, sync_directory, MappedFile},
     record::{BLANK_SIZE, MAGIC_BLANK},
 };
@@ -126,22 +126,7 @@ impl CommitLog {
         let base = self.next_base();
         let next = match self.prepared.take() {
             Some(file) if file.base == base => file,
-            _ => {
-                let (directory, shared) = match &self.preparing {
-                    // The file may be in one directory only.
-                    Some((other, directory)) if *other == base => (directory.as_path(), true),
-                    _ => (self.target(base), false),
-                };
-                match MappedFile::create(directory, base, self.file_size) {
-                    Ok(file) => Arc::new(file),
-                    Err(error) => {
-                        if !shared {
-                            discard(directory, base);
-                        }
-                        return Err(error);
-                    }
-                }
-            }
+            _ => Arc::new(self.make(base)?),
         };
         if let Some(last) = self.files.back() {
             let rest = last.size() - last.written();
@@ -160,6 +145,11 @@ impl CommitLog {
         Ok(())
     }
 
+    /// Whether the file behind the last one is there, so that going on needs no room.
+    pub fn has_next_file(&self) -> bool {
+        self.prepared.as_ref().is_some_and(|file| file.base == self.next_base())
+    }
+
     /// Where the file behind the last one begins.
     fn next_base(&self) -> u64 {
         match self.files.back() {
@@ -168,9 +158,31 @@ impl CommitLog {
         }
     }
 
-    /// Where a file is made: they go around (MultiPathMappedFileQueue.tryCreateMappedFile).
-    fn target(&self, base: u64) -> &Path {
-        &self.targets[(base / self.file_size) as usize % self.targets.len()]
+    /// Make a file where it belongs, or, where there is no room, in the next directory that has some.
+    fn make(&self, base: u64) -> Result<MappedFile> {
+        if let Some((_, directory)) = self.preparing.as_ref().filter(|(other, _)| *other == base) {
+            // The file may be in one directory only, and another thread is at it.
+            return MappedFile::create(directory, base, self.file_size);
+        }
+        let mut directories = self.targets(base).peekable();
+        loop {
+            let Some(directory) = directories.next() else { return store("there is no directory for log files") };
+            match MappedFile::create(directory, base, self.file_size) {
+                Err(error) => {
+                    let is_gone = discard(directory, base).is_ok();
+                    if !is_gone || directories.peek().is_none() || !matches!(error, Error::Full(_)) {
+                        return Err(error);
+                    }
+                }
+                made => return made,
+            }
+        }
+    }
+
+    /// Where a file may be made, its own place first: they go around (MultiPathMappedFileQueue.tryCreateMappedFile).
+    fn targets(&self, base: u64) -> impl Iterator<Item = &PathBuf> {
+        let first = (base / self.file_size) as usize % self.targets.len();
+        self.targets.iter().cycle().skip(first).take(self.targets.len())
     }
 
     /// Make files in these directories from now on, but one that is made ahead already.
@@ -184,7 +196,8 @@ impl CommitLog {
             return None;
         }
         let base = self.next_base();
-        self.preparing = Some((base, self.target(base).to_owned()));
+        let directory = self.targets(base).next()?.clone();
+        self.preparing = Some((base, directory));
         self.preparing.clone()
     }
 
@@ -201,7 +214,7 @@ impl CommitLog {
             Ok(_) => Ok(false),
             Err(error) => {
                 if wanted {
-                    discard(&directory, base);
+                    let _ = discard(&directory, base);
                 }
                 Err(error)
             }
@@ -278,9 +291,13 @@ impl Unflushed {
 
 /// Delete a file that couldn't be made. One of a wrong size would keep the store from opening, and so would one that a power
 /// cut brings back when the next try was in another directory. On a disk that is full or fails no more can be done.
-fn discard(directory: &Path, base: u64) {
-    let _ = fs::remove_file(mapped_file::path(directory, base));
-    let _ = sync_directory(directory);
+fn discard(directory: &Path, base: u64) -> Result<()> {
+    let path = mapped_file::path(directory, base);
+    match fs::remove_file(&path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        removed => removed.at("delete", &path)?,
+    }
+    sync_directory(directory)
 }
 
 #[cfg(test)]

@@ -27,6 +27,7 @@ use crate::{
     light,
     queue_files::{force_file_system, Forcing, QueueFiles},
     recent_keys::topic_hash,
+    traffic::Number,
 };
 
 pub const UNIT: usize = 20;
@@ -145,6 +146,8 @@ pub struct Queue {
     appended_at: u32,
     in_dirty: bool,
     in_resident: bool,
+    /// Its topic's in `Traffic`.
+    pub number: Number,
 }
 
 impl Queue {
@@ -157,6 +160,14 @@ impl Queue {
     pub fn cached(&self, index: u64) -> Option<Entry> {
         let at = index.checked_sub(self.tail_start())? as usize;
         Entry::read(self.tail.get(at.checked_mul(UNIT)?..)?)
+    }
+
+    /// The entries from `index` up to `last` that are in memory, if the first of them is.
+    pub fn copied(&self, slot: usize, index: u64, last: u64) -> Option<Block> {
+        let at = usize::try_from(index.checked_sub(self.tail_start())?).ok()?.checked_mul(UNIT)?;
+        let entries = self.tail.get(at..).filter(|entries| !entries.is_empty())?;
+        let size = usize::try_from(last - index).map_or(entries.len(), |count| entries.len().min(count * UNIT));
+        Some(Block { slot, serial: self.serial, index, entries: Arc::new(entries[..size].to_vec()) })
     }
 
     fn pending(&self) -> &[u8] {
@@ -363,6 +374,7 @@ impl Queues {
             appended_at: self.flushes,
             in_dirty: false,
             in_resident: false,
+            number: Number::default(),
         };
         let slot = self.free.pop().unwrap_or_else(|| {
             self.slots.push(None);
@@ -663,9 +675,11 @@ impl Queues {
         raised
     }
 
-    /// The lowest position that a queue leads to; None when all are empty.
+    /// The lowest position that a queue leads to; None when all are empty. A message is its topic's: that it is in a light
+    /// queue too, which may have been idle for long, doesn't keep it.
     pub fn lowest_position(&self) -> Option<u64> {
-        self.iter().filter(|queue| queue.min < queue.next).map(|queue| queue.min_position).min()
+        let keeps = |queue: &&Queue| queue.min < queue.next && !queue.topic.starts_with(light::PREFIX);
+        self.iter().filter(keeps).map(|queue| queue.min_position).min()
     }
 
     /// Forget the queues of `topic`. What comes for a topic of that name from now on is another's, and stays in memory until the

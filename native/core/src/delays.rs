@@ -20,6 +20,7 @@ use crate::{
     properties,
     record::{self, Message, Record},
     state::{check_message, check_properties_size, Shared, State},
+    traffic::Kind,
 };
 
 pub const SCHEDULE_TOPIC: &str = "SCHEDULE_TOPIC_XXXX";
@@ -203,7 +204,7 @@ fn restore(
     let names = if shared.config.light_queues_max > 0 { light::wanted(topic.as_bytes(), light) } else { Vec::new() };
     let in_light = match names.is_empty() {
         true => None,
-        false => match light::append(state, &message, text, &names, shared.config.max_message_size) {
+        false => match light::append(state, &message, text, &names, shared.config.max_message_size, Kind::Delay) {
             // Without them, as they can't be had any more: its own queue has it at least.
             Err(Error::Value(_)) => None,
             appended => Some(appended?),
@@ -211,9 +212,11 @@ fn restore(
     };
     let appended = match in_light {
         Some(appended) => appended,
-        None if state.batch_queues.has_topic(topic.as_bytes()) => state.append_unit(&message, text)?,
-        None => state.append(None, &message, &properties::keys(text))?,
+        None if state.batch_queues.has_topic(topic.as_bytes()) => state.append_unit(&message, text, Kind::Delay)?,
+        None => state.append(None, &message, &properties::keys(text), Kind::Delay)?,
     };
+    state.traffic.delivered.0 += 1;
+    state.traffic.delivered.1 += appended.end - appended.position;
     if appended.watched {
         arrivals.push((topic.to_owned(), queue_id));
         arrivals.extend(names.into_iter().map(|name| (name, 0)));

@@ -22,6 +22,9 @@ use crate::{
 /// What one evaluation costs, in about the time of one instruction, for this many bytes of properties.
 const BYTES_PER_INSTRUCTION: usize = 16;
 
+/// So many names are tried one after the other, which for a few is quicker than to look for the end of what is there.
+const NAMES_TRIED: usize = 4;
+
 #[pyclass(frozen, module = "rockmq._core")]
 pub struct Filter {
     code: Vec<Instruction>,
@@ -31,6 +34,8 @@ pub struct Filter {
     firsts: [bool; 256],
     /// Instructions that read all of a value.
     readers: usize,
+    /// How many results are on the stack at most.
+    depth: usize,
 }
 
 enum Instruction {
@@ -121,14 +126,15 @@ impl Filter {
         names.dedup();
         let mut firsts = [false; 256];
         names.iter().filter_map(|name| name.first()).for_each(|&first| firsts[usize::from(first)] = true);
-        let compiler = Compiler { names: &names, code: Vec::new(), operands: Vec::new(), at: 0, count: program.len() };
-        let code = compiler.compile(&program)?;
+        let compiler =
+            Compiler { names: &names, code: Vec::new(), operands: Vec::new(), depth: 0, at: 0, count: program.len() };
+        let (code, depth) = compiler.compile(&program)?;
         let reads = |each: &&Instruction| {
             use Instruction::{Between, Compare, Condition, In, Search};
             matches!(each, Compare(..) | Between(..) | In(..) | Search(..) | Condition(_))
         };
         let readers = code.iter().filter(reads).count();
-        Ok(Self { code, names, firsts, readers })
+        Ok(Self { code, names, firsts, readers, depth })
     }
 
     #[pyo3(name = "matches")]
@@ -152,15 +158,16 @@ enum Step {
 struct Compiler<'n> {
     names: &'n [Box<[u8]>],
     code: Vec<Instruction>,
-    /// What would be on the stack.
+    /// What would be on the stack, and how much there was at most.
     operands: Vec<Operand>,
+    depth: usize,
     /// The number of the instruction, and how many there are.
     at: usize,
     count: usize,
 }
 
 impl Compiler<'_> {
-    fn compile(mut self, program: &[(String, Bound<'_, PyAny>)]) -> PyResult<Vec<Instruction>> {
+    fn compile(mut self, program: &[(String, Bound<'_, PyAny>)]) -> PyResult<(Vec<Instruction>, usize)> {
         // Where in the code each instruction of the program begins.
         let mut places = Vec::with_capacity(program.len() + 1);
         for (name, operand) in program {
@@ -172,6 +179,7 @@ impl Compiler<'_> {
                     self.operands.push(Operand::Result);
                 }
             }
+            self.depth = self.depth.max(self.operands.len());
             self.at += 1;
         }
         places.push(self.code.len());
@@ -181,7 +189,7 @@ impl Compiler<'_> {
             }
         }
         match &self.operands[..] {
-            [Operand::Result] => Ok(self.code),
+            [Operand::Result] => Ok((self.code, self.depth)),
             [_] => Err(PyValueError::new_err("a value is left, not a condition")),
             left => Err(PyValueError::new_err(format!("{} values are left, not one", left.len()))),
         }
@@ -295,16 +303,25 @@ impl Filter {
             if !segment.first().is_some_and(|&first| self.firsts[usize::from(first)]) {
                 continue;
             }
-            let Some(name_end) = find_either(segment, NAME_END, NAME_END) else { continue };
-            let (name, value) = (&segment[..name_end], &segment[name_end + 1..]);
-            if value.is_empty() {
-                continue;
-            }
-            if let Ok(number) = self.names.binary_search_by(|each| by_length(each, name)) {
+            let Some((number, value)) = self.named(segment) else { continue };
+            if !value.is_empty() {
                 found[number] = Some(value);
             }
         }
         self.evaluate(&found) == Truth::True
+    }
+
+    /// The number of the property that a segment holds, if an instruction names it, and its value.
+    #[inline]
+    fn named<'s>(&self, segment: &'s [u8]) -> Option<(usize, &'s [u8])> {
+        if self.names.len() <= NAMES_TRIED {
+            let holds = |name: &[u8]| segment.get(name.len()) == Some(&NAME_END) && segment.starts_with(name);
+            let number = self.names.iter().position(|name| holds(name))?;
+            return Some((number, &segment[self.names[number].len() + 1..]));
+        }
+        let name_end = find_either(segment, NAME_END, NAME_END)?;
+        let number = self.names.binary_search_by(|each| by_length(each, &segment[..name_end])).ok()?;
+        Some((number, &segment[name_end + 1..]))
     }
 
     /// About how many instructions' time it takes.
@@ -313,7 +330,8 @@ impl Filter {
     }
 
     fn evaluate(&self, found: &[Option<&[u8]>]) -> Truth {
-        let mut stack = Stack { found, results: SmallVec::new() };
+        let mut results: SmallVec<[Truth; 16]> = SmallVec::from_elem(Truth::Null, self.depth);
+        let mut stack = Stack { found, results: &mut results, count: 0 };
         let mut at = 0;
         while let Some(instruction) = self.code.get(at) {
             at += 1;
@@ -377,23 +395,35 @@ impl Filter {
                     left
                 }
             };
-            stack.results.push(result);
+            stack.push(result);
         }
         stack.pop()
     }
 }
 
 /// What an evaluation knows.
-struct Stack<'v> {
+struct Stack<'v, 'r> {
     found: &'v [Option<&'v [u8]>],
-    results: SmallVec<[Truth; 64]>,
+    /// As many as there can be, of which the first `count` are on the stack. A program that jumps to where it has more or
+    /// fewer of them isn't one that the parser makes: what it comes to is no use, but does no harm.
+    results: &'r mut [Truth],
+    count: usize,
 }
 
-impl<'v> Stack<'v> {
+impl<'v> Stack<'v, '_> {
+    #[inline]
+    fn push(&mut self, result: Truth) {
+        if let Some(place) = self.results.get_mut(self.count) {
+            *place = result;
+            self.count += 1;
+        }
+    }
+
     #[inline]
     fn pop(&mut self) -> Truth {
-        // The compiler has seen to it that it is never empty.
-        self.results.pop().unwrap_or(Truth::Error)
+        let Some(count) = self.count.checked_sub(1) else { return Truth::Error };
+        self.count = count;
+        self.results[count]
     }
 
     #[inline]

@@ -2,7 +2,7 @@
 //!
 //! The queue's end for a caller is the first entry whose record ends behind the caller's limit, so that nobody is given
 //! what a crash could still take back. Entries come from memory where they can; otherwise blocks of them are read from the
-//! queue's file with the lock let go.
+//! queue's file with the lock let go. An expression is evaluated without the lock, so that others send and read meanwhile.
 
 use std::sync::Arc;
 
@@ -32,6 +32,8 @@ pub mod status {
 
 /// Entries looked at in one call, unless more messages are asked for.
 const EXAMINED_MIN: u64 = 800;
+/// The same with an expression: to ask once more costs as much time as to look at some hundreds.
+const EXAMINED_FILTERED_MIN: u64 = 4096;
 /// Entries read from a file at a time.
 const BLOCK: u64 = 1024;
 
@@ -43,8 +45,10 @@ const LINES_FILTERED: usize = 3;
 /// Where a record with addresses of four bytes says how long its body is, to get to what is behind.
 const BODY_SIZE_AT: usize = record::BODY_AT + 2 * 8 - 4;
 
-/// How many entries ahead the record of an entry is fetched from memory, where it mostly isn't in any cache.
+/// How many entries ahead the record of an entry is fetched from memory, where it mostly isn't in any cache; a filter is
+/// through with one sooner than a copy.
 const AHEAD: u64 = 6;
+const AHEAD_FILTERED: u64 = 16;
 
 pub struct Request<'r> {
     pub topic: &'r str,
@@ -55,6 +59,12 @@ pub struct Request<'r> {
     pub limit: u64,
     pub tags: Option<&'r [i32]>,
     pub filter: Option<&'r Filter>,
+}
+
+impl Request<'_> {
+    fn examined_max(&self) -> u64 {
+        self.count_max.max(if self.filter.is_some() { EXAMINED_FILTERED_MIN } else { EXAMINED_MIN })
+    }
 }
 
 /// Neighbouring records of one file.
@@ -113,7 +123,7 @@ pub fn get(shared: &Shared, request: &Request<'_>) -> Result<Got> {
     if offset > max {
         return Ok(Got::none(status::OFFSET_OVERFLOW_BADLY, max, min, max));
     }
-    let last = max.min(offset.saturating_add(request.count_max.max(EXAMINED_MIN)));
+    let last = max.min(offset.saturating_add(request.examined_max()));
     let serial = queue.serial;
     let mut scan = Scan {
         request,
@@ -122,12 +132,27 @@ pub fn get(shared: &Shared, request: &Request<'_>) -> Result<Got> {
         filtering: 0,
         skip_below: 0,
         block: state.queues.block(slot, offset),
+        last: None,
     };
     // A topic deleted meanwhile may have left its slot to another.
-    while let Some(queue) = state.queues.queue(slot).filter(|queue| queue.serial == serial) {
-        if scan.step(&state.log, queue, last) {
-            scan.got.behind = scan.entry(queue, scan.got.next - 1).map_or(0, |last| last.behind(state.log.max()));
+    let same = |queue: &&Queue| queue.serial == serial;
+    while let Some(queue) = state.queues.queue(slot).filter(same) {
+        let is_done = if request.filter.is_some() {
+            drop(state);
+            let is_done = scan.step(&Log::Free(shared), None, last);
+            state = shared.state();
+            is_done
+        } else {
+            scan.step(&Log::Held(&state.log), Some(queue), last)
+        };
+        if is_done {
+            scan.got.behind = scan.last.map_or(0, |last| last.behind(state.log.max()));
             break;
+        }
+        let Some(queue) = state.queues.queue(slot).filter(same) else { break };
+        if let Some(block) = request.filter.and_then(|_| queue.copied(slot, scan.got.next, last)) {
+            scan.block = Some(block);
+            continue;
         }
         // What is in no file yet is in memory; its place in the file must not be taken for it.
         let index = scan.got.next;
@@ -162,9 +187,9 @@ fn units(shared: &Shared, request: &Request<'_>, view: &View) -> Result<Got> {
         return Ok(Got::none(status, max, min, max));
     }
     let got = Got::none(status::NO_MATCHED_MESSAGE, offset, min, max);
-    let mut scan = Scan { request, got, bytes: 0, filtering: 0, skip_below: 0, block: None };
+    let mut scan = Scan { request, got, bytes: 0, filtering: 0, skip_below: 0, block: None, last: None };
     let mut index = view.holding(offset)?;
-    let last = index.saturating_add(request.count_max.max(EXAMINED_MIN));
+    let last = index.saturating_add(request.examined_max());
     while index < last && scan.got.next < max {
         let units = view.read(index, last - index)?;
         if units.is_empty() {
@@ -183,7 +208,7 @@ fn units(shared: &Shared, request: &Request<'_>, view: &View) -> Result<Got> {
             scan.got.behind = unit.entry.behind(state.log.max());
             let before = scan.got.count;
             if request.tags.is_none_or(|tags| unit.entry.may_have(tags)) {
-                scan.take(&state.log, unit.entry);
+                scan.take(&Log::Held(&state.log), unit.entry);
             }
             if scan.got.count > before {
                 scan.got.count += unit.count as u64 - 1;
@@ -191,6 +216,31 @@ fn units(shared: &Shared, request: &Request<'_>, view: &View) -> Result<Got> {
         }
     }
     Ok(scan.got)
+}
+
+/// The log, for who has the lock, and for who takes it when he comes to another file.
+enum Log<'l> {
+    Held(&'l CommitLog),
+    Free(&'l Shared),
+}
+
+impl Log<'_> {
+    fn locate(&self, position: u64) -> Option<(Arc<MappedFile>, usize)> {
+        let found = |log: &CommitLog| log.locate(position).map(|(file, at)| (Arc::clone(file), at));
+        match self {
+            Self::Held(log) => found(log),
+            Self::Free(shared) => found(&shared.state().log),
+        }
+    }
+
+    /// Where the file behind the one with `position` begins, if that one is gone.
+    fn behind_gone(&self, position: u64) -> Option<u64> {
+        let behind = |log: &CommitLog| (position < log.min()).then(|| log.next_file(position));
+        match self {
+            Self::Held(log) => behind(log),
+            Self::Free(shared) => behind(&shared.state().log),
+        }
+    }
 }
 
 struct Scan<'r> {
@@ -202,11 +252,13 @@ struct Scan<'r> {
     /// Entries that point below this are gone with their file.
     skip_below: u64,
     block: Option<Block>,
+    /// The entry looked at last.
+    last: Option<Entry>,
 }
 
 impl Scan<'_> {
-    /// Go on to `last`; false when the next entry has to be read from a file first.
-    fn step(&mut self, log: &CommitLog, queue: &Queue, last: u64) -> bool {
+    /// Go on to `last`; false when the next entry is neither in the queue's memory nor in the block.
+    fn step(&mut self, log: &Log<'_>, queue: Option<&Queue>, last: u64) -> bool {
         while self.got.next < last {
             let index = self.got.next;
             let Some(entry) = self.entry(queue, index) else { return false };
@@ -216,19 +268,21 @@ impl Scan<'_> {
                 return true;
             }
             self.got.next += 1;
+            self.last = Some(entry);
             if entry.position >= 0 && (entry.position as u64) < self.skip_below {
                 continue;
             }
             if entry.is_real() && self.request.tags.is_some_and(|tags| !entry.may_have(tags)) {
                 continue;
             }
-            if let (Some(ahead), Some(file)) = (self.entry(queue, index + AHEAD), self.got.files.last()) {
+            let distance = if self.request.filter.is_some() { AHEAD_FILTERED } else { AHEAD };
+            if let (Some(ahead), Some(file)) = (self.entry(queue, index + distance), self.got.files.last()) {
                 let at = (ahead.position as u64).wrapping_sub(file.base) as usize;
                 file.prefetch(at);
                 if self.request.filter.is_some() {
                     file.prefetch(at.wrapping_add(BODY_SIZE_AT));
-                    let end = at.wrapping_add(ahead.size as usize);
-                    (1..=LINES_FILTERED).for_each(|line| file.prefetch(end.wrapping_sub(line * LINE)));
+                    let last = at.wrapping_add(ahead.size as usize).wrapping_sub(1);
+                    (0..LINES_FILTERED).for_each(|line| file.prefetch(last.wrapping_sub(line * LINE)));
                 }
             }
             self.take(log, entry);
@@ -237,19 +291,19 @@ impl Scan<'_> {
     }
 
     #[inline]
-    fn entry(&self, queue: &Queue, index: u64) -> Option<Entry> {
-        queue.cached(index).or_else(|| self.block.as_ref()?.entry(index))
+    fn entry(&self, queue: Option<&Queue>, index: u64) -> Option<Entry> {
+        queue.and_then(|queue| queue.cached(index)).or_else(|| self.block.as_ref()?.entry(index))
     }
 
     /// The file that holds `position`, nearly always the one before it, and where in it.
-    fn locate(&mut self, log: &CommitLog, position: u64) -> Option<(usize, usize)> {
+    fn locate(&mut self, log: &Log<'_>, position: u64) -> Option<(usize, usize)> {
         let files = &mut self.got.files;
         let at = files.last().and_then(|file| usize::try_from(position.checked_sub(file.base)?).ok());
         if let Some(at) = at.filter(|&at| files.last().is_some_and(|file| at < file.size())) {
             return Some((files.len() - 1, at));
         }
         let (file, at) = log.locate(position)?;
-        files.push(Arc::clone(file));
+        files.push(file);
         Some((files.len() - 1, at))
     }
 
@@ -262,7 +316,7 @@ impl Scan<'_> {
         tags.contains(&(properties::tags_code(properties::keys(properties).tags) as i32))
     }
 
-    fn take(&mut self, log: &CommitLog, entry: Entry) {
+    fn take(&mut self, log: &Log<'_>, entry: Entry) {
         let (position, size) = (entry.position as u64, entry.size as usize);
         let place = if entry.is_real() { self.locate(log, position) } else { None };
         let place = place.filter(|&(file, at)| {
@@ -273,8 +327,8 @@ impl Scan<'_> {
             if self.got.count == 0 {
                 self.got.status = status::MESSAGE_WAS_REMOVING;
             }
-            if entry.is_real() && position < log.min() {
-                self.skip_below = log.next_file(position);
+            if let Some(behind) = log.behind_gone(position).filter(|_| entry.is_real()) {
+                self.skip_below = behind;
             }
             return;
         };
@@ -309,6 +363,54 @@ fn end_below(queues: &Queues, queue: &Queue, limit: u64) -> u64 {
     let in_memory = queue.tail_start().max(queue.min);
     let low = if queue.cached(in_memory).is_some_and(is_below) { in_memory } else { queue.min };
     queues.search_from(queue, low, is_below)
+}
+
+/// (offset, entry) of a queue from `offset` on, at most `count_max`, as far as records end at or below `limit`; of a batch
+/// queue the units, by the offset of their first message.
+pub fn entries(
+    shared: &Shared,
+    topic: &str,
+    queue_id: i32,
+    offset: u64,
+    count_max: u64,
+    limit: u64,
+) -> Result<Vec<(u64, Entry)>> {
+    let mut found = Vec::new();
+    let mut at = offset;
+    while (found.len() as u64) < count_max {
+        // One by one, so that nobody waits long for the lock: it may be a read of a file.
+        let state = shared.state();
+        if let Some(view) = state.batch_queues.existing(topic, queue_id).cloned() {
+            drop(state);
+            return unit_entries(&view, offset, count_max, limit);
+        }
+        let Some(queue) = state.queues.existing(topic, queue_id) else { break };
+        at = at.max(queue.min);
+        if at >= queue.next {
+            break;
+        }
+        match state.queues.entry(queue, at) {
+            Some(entry) if !entry.is_real() || entry.end() <= limit => found.push((at, entry)),
+            _ => break,
+        }
+        at += 1;
+    }
+    Ok(found)
+}
+
+fn unit_entries(view: &View, offset: u64, count_max: u64, limit: u64) -> Result<Vec<(u64, Entry)>> {
+    let mut index = view.holding(offset.max(view.min))?;
+    let mut found = Vec::new();
+    while (found.len() as u64) < count_max {
+        let units = view.read(index, count_max - found.len() as u64)?;
+        if units.is_empty() {
+            break;
+        }
+        index += units.len() as u64;
+        found.extend(units.iter().map(|unit| (unit.first as u64, unit.entry)));
+    }
+    found.retain(|(_, entry)| entry.end() <= limit);
+    Ok(found)
 }
 
 /// When a message was stored; -1 when it isn't there.

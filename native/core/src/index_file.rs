@@ -22,7 +22,7 @@ use std::{
 use memmap2::{MmapMut, MmapOptions};
 use rustix::{
     fs::{fallocate, FallocateFlags},
-    io::Errno,
+    io::{retry_on_intr, Errno},
 };
 
 use crate::{
@@ -302,7 +302,7 @@ fn allocate(file: &File, layout: Layout, start: u64, end: u64) -> io::Result<u64
     // Whole pages: a tmpfs that finds no room for the end of a range takes its first page back as well, and a part of that
     // one may be ours already.
     let end = (end + AHEAD).next_multiple_of(PAGE).min(layout.size());
-    match fallocate(file, FallocateFlags::empty(), start, end - start) {
+    match retry_on_intr(|| fallocate(file, FallocateFlags::empty(), start, end - start)) {
         Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(end),
         Err(error) => Err(error.into()),
     }

@@ -30,6 +30,7 @@ use crate::{
     state::{check_host, State},
     store::{Open, Store},
     transactions,
+    vouchers::{Changes, Vouchers},
 };
 
 /// Room kept for the next unfinished frame.
@@ -47,6 +48,10 @@ pub struct Lane {
     dead: Option<String>,
     scratch: Scratch,
     header: Header,
+    /// Whole frames so far.
+    frames: u64,
+    /// Where a guard decides over requests.
+    vouchers: Option<Vouchers>,
 }
 
 /// What came of a piece of the stream.
@@ -85,7 +90,7 @@ struct Pending<'d> {
 impl Lane {
     #[new]
     fn new(store: Option<&Bound<'_, Store>>, peer: &[u8], frame_size_max: usize) -> PyResult<Self> {
-        Self::open(store.map(|store| Arc::clone(&store.get().shared)), peer, frame_size_max)
+        Self::open(store.map(|store| Arc::clone(&store.get().shared)), peer, frame_size_max, None)
     }
 
     fn feed<'py>(&mut self, py: Python<'py>, chunk: &Bound<'py, PyAny>, now: i64) -> PyResult<Bound<'py, PyTuple>> {
@@ -94,12 +99,18 @@ impl Lane {
 
     #[getter]
     fn buffered(&self) -> usize {
-        self.pending.len()
+        self.unfinished()
     }
 }
 
 impl Lane {
-    pub fn open(store: Option<Arc<Open>>, peer: &[u8], frame_size_max: usize) -> PyResult<Self> {
+    /// `changes` where a guard decides over requests.
+    pub fn open(
+        store: Option<Arc<Open>>,
+        peer: &[u8],
+        frame_size_max: usize,
+        changes: Option<Changes>,
+    ) -> PyResult<Self> {
         check_host("peer", peer)?;
         if !(frame::HEAD..=i32::MAX as usize).contains(&frame_size_max) {
             let bounds = format!("frame_size_max {frame_size_max} is not within {} … {}", frame::HEAD, i32::MAX);
@@ -113,7 +124,29 @@ impl Lane {
             dead: None,
             scratch: Scratch::new(),
             header: Header::default(),
+            frames: 0,
+            vouchers: changes.map(Vouchers::new),
         })
+    }
+
+    /// Bytes of a frame whose rest hasn't come.
+    pub fn unfinished(&self) -> usize {
+        self.pending.len()
+    }
+
+    /// Let go of them: nothing more is taken.
+    pub fn forget(&mut self) {
+        self.pending = Vec::new();
+    }
+
+    pub fn frames(&self) -> u64 {
+        self.frames
+    }
+
+    pub fn vouch(&mut self, code: i32, access_key: &[u8], topic: &[u8], secret: &[u8]) {
+        if let Some(vouchers) = &mut self.vouchers {
+            vouchers.add(code, access_key, topic, secret);
+        }
     }
 
     /// Take the next bytes of the stream.
@@ -195,7 +228,7 @@ impl Lane {
         outcome: &mut Outcome<'_>,
         pending: &mut Vec<Pending<'d>>,
     ) -> &'d [u8] {
-        let Self { store, header, scratch, peer, .. } = self;
+        let Self { store, header, scratch, peer, frames, vouchers, .. } = self;
         let mut state = None;
         // Of two decisions the first counts, so none goes before one that is left to Python.
         let mut leaves_decisions = false;
@@ -215,8 +248,11 @@ impl Lane {
                 }
             };
             data = &data[size..];
+            *frames += 1;
             let (is_send, is_end) = (send::is_send(header), transactions::is_end(header));
-            if let Some(store) = store.as_ref().filter(|_| is_send || (is_end && !leaves_decisions)) {
+            // Who may end a transaction depends on its message, which is for Python to look at.
+            let ends = is_end && !leaves_decisions && vouchers.is_none();
+            if let Some(store) = store.as_ref().filter(|_| is_send || ends) {
                 let state: &mut State = state.get_or_insert_with(|| store.state());
                 let arrival = Arrival { header, text, body, peer, now };
                 if outcome.replies.capacity() == 0 {
@@ -224,12 +260,15 @@ impl Lane {
                 }
                 let (config, fixed) = (&store.config, &store.fixed);
                 let stored = match is_send {
-                    true => send::store(state, config, fixed, scratch, &arrival, &mut outcome.replies),
+                    true => {
+                        send::store(state, config, fixed, scratch, vouchers.as_mut(), &arrival, &mut outcome.replies)
+                    }
                     false => transactions::end(state, config, &arrival, &mut outcome.replies),
                 };
                 if let Some(stored) = stored {
                     outcome.end = outcome.end.max(stored.end);
                     outcome.arrivals.extend(stored.arrivals);
+                    state.traffic.taken += 1;
                     continue;
                 }
             }

@@ -16,6 +16,7 @@ use crate::{
     record::{Message, Record, TOPIC_MAX},
     replay::INDEX_MAX,
     state::{check_properties_size, Appended, State},
+    traffic::Kind,
 };
 
 pub const PREFIX: &str = "%LMQ%";
@@ -73,6 +74,7 @@ pub fn append(
     properties: &[u8],
     names: &[String],
     size_max: usize,
+    kind: Kind,
 ) -> Result<Appended> {
     if state.batch_queues.has_topic(message.topic) {
         return value("a message to a topic with batch queues can't be in light queues");
@@ -110,7 +112,7 @@ pub fn append(
         return value(format!("the record is {} bytes, in light queues it may be {size_max}", message.size()));
     }
     let keys = properties::keys(properties);
-    let mut appended = state.append(None, &message, &keys)?;
+    let mut appended = state.append(None, &message, &keys, kind)?;
     let size = (appended.end - appended.position) as i32;
     let entry = Entry { position: appended.position as i64, size, tags: properties::tags_code(keys.tags) };
     for slot in slots {

@@ -13,13 +13,17 @@
 use std::{
     fs::{self, File, OpenOptions},
     io,
+    num::NonZeroU64,
     path::{Path, PathBuf},
     slice,
     sync::atomic::{AtomicBool, AtomicUsize, Ordering},
 };
 
 use memmap2::{Advice, MmapOptions, MmapRaw, UncheckedAdvice};
-use rustix::fs::{fallocate, FallocateFlags};
+use rustix::{
+    fs::{fadvise, fallocate, FallocateFlags},
+    io::retry_on_intr,
+};
 
 use crate::error::{At, Error, Result};
 
@@ -153,16 +157,7 @@ impl MappedFile {
 
     /// Which of the pages that hold from..to are in memory; all of them when the kernel doesn't say.
     pub fn resident(&self, from: usize, to: usize) -> Vec<bool> {
-        let to = to.min(self.map.len());
-        let start = from.min(to) / PAGE * PAGE;
-        let mut pages = vec![1u8; (to - start).div_ceil(PAGE)];
-        // SAFETY: start is a multiple of the page size below the map's length, so the range lies in the map, which lives as
-        // long as self; `pages` has a byte for each of its pages. The call reads and changes no byte of the file.
-        let result = unsafe { libc::mincore(self.map.as_mut_ptr().add(start).cast(), to - start, pages.as_mut_ptr()) };
-        if result != 0 {
-            pages.fill(1);
-        }
-        pages.into_iter().map(|page| page & 1 != 0).collect()
+        resident(&self.map, from, to)
     }
 
     /// Force from..to to disk.
@@ -184,9 +179,38 @@ impl MappedFile {
     }
 }
 
+/// Which of the pages of a map that hold from..to are in memory; all of them when the kernel doesn't say.
+pub fn resident(map: &MmapRaw, from: usize, to: usize) -> Vec<bool> {
+    let to = to.min(map.len());
+    let start = from.min(to) / PAGE * PAGE;
+    let mut pages = vec![1u8; (to - start).div_ceil(PAGE)];
+    // SAFETY: start is a multiple of the page size below the map's length, so the range lies in the map, which is borrowed.
+    // `pages` has a byte for each of its pages. The call reads and changes no byte of the file.
+    let result = unsafe { libc::mincore(map.as_mut_ptr().add(start).cast(), to - start, pages.as_mut_ptr()) };
+    if result != 0 {
+        pages.fill(1);
+    }
+    pages.into_iter().map(|page| page & 1 != 0).collect()
+}
+
+/// Have the kernel drop the pages from `at` on that weren't `resident`. Only advice: what it keeps does no harm.
+pub fn let_go(file: &File, at: usize, resident: &[bool]) -> io::Result<()> {
+    let start = at / PAGE * PAGE;
+    let mut page = 0;
+    while page < resident.len() {
+        let run = resident[page..].iter().take_while(|&&other| other == resident[page]).count();
+        if !resident[page] {
+            let length = NonZeroU64::new((run * PAGE) as u64);
+            fadvise(file, (start + page * PAGE) as u64, length, rustix::fs::Advice::DontNeed)?;
+        }
+        page += run;
+    }
+    Ok(())
+}
+
 /// Give the file its full length and all of its blocks.
 pub fn allocate(file: &File, size: u64) -> io::Result<()> {
-    let result = match fallocate(file, FallocateFlags::empty(), 0, size) {
+    let result = match retry_on_intr(|| fallocate(file, FallocateFlags::empty(), 0, size)) {
         Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => Ok(()),
         other => other.map_err(io::Error::from),
     };

@@ -63,6 +63,10 @@ pub struct Known<'p> {
     pub delay: Option<&'p [u8]>,
     /// Whether it is to be half a transaction (TRAN_MSG).
     pub is_half: bool,
+    /// Whether it is one of those of a key, which are consumed in order (__SHARDINGKEY).
+    pub is_fifo: bool,
+    /// Whether it says a time in a way that means nothing here, but that Apache calls a delay all the same.
+    pub is_timed: bool,
     /// Asks for something that Python decides about.
     pub special: bool,
 }
@@ -76,6 +80,8 @@ pub fn inspect(text: &[u8]) -> Known<'_> {
             b"TAGS" => known.keys.tags = Some(value),
             b"TRAN_MSG" => known.is_half = value.eq_ignore_ascii_case(b"true"),
             b"DELAY" => known.delay = Some(value),
+            b"__SHARDINGKEY" => known.is_fifo = true,
+            b"__STARTDELIVERTIME" => known.is_timed = true,
             b"POP_CK" | b"__CRC32#" | b"MSG_REGION" | b"TRACE_ON" | b"CLUSTER" => known.special = true,
             _ => {
                 known.special |=
@@ -233,7 +239,7 @@ mod tests {
         let known =
             inspect(b"TRAN_MSG\x01false\x02DELAY\x01\x02TAGS\x01a\x02UNIQ_KEY\x01u\x02TAGS\x01b\x02POP_CK_OFFSET\x011");
         let keys = Keys { unique_key: Some(b"u"), keys: None, tags: Some(b"b") };
-        assert_eq!(known, Known { keys, delay: None, is_half: false, special: false });
+        assert_eq!(known, Known { keys, ..Known::default() });
         assert!(inspect(b"TRAN_MSG\x01false\x02TRAN_MSG\x01TRUE").is_half);
         assert!(!inspect(b"TRAN_MSG\x01true\x02TRAN_MSG\x01false").is_half);
         assert_eq!(inspect(b"DELAY\x011\x02a\x01b\x02DELAY\x012").delay, Some(&b"2"[..]));

@@ -233,7 +233,7 @@ impl QueueFiles {
 
 /// First bytes of the files of a queue as their names say, in no order; none without a directory. One that is just being
 /// made has no size yet, so unlike in `list` nothing is said about sizes.
-fn bases(directory: &Path) -> Result<Vec<u64>> {
+pub fn bases(directory: &Path) -> Result<Vec<u64>> {
     let entries = match fs::read_dir(directory) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         other => other.at("list", directory)?,

@@ -15,17 +15,17 @@ use pyo3::prelude::*;
 use rustix::fs::{renameat_with, RenameFlags, CWD};
 
 use crate::{
-    batch_queue::{self, is_batch},
+    batch_replay::{self, BatchReplay, Named},
     check::{check_sizes, lock, told, Told},
     delays::Levels,
     error::{store, At, Result},
     index::{key_hashes, next_name},
     index_file::{IndexFile, Layout},
     log_directories::LogDirectories,
-    mapped_file::sync_directory,
+    mapped_file::{self, sync_directory},
     queue_files::QueueFiles,
     record::Record,
-    replay::{directories, light_topics, Replay},
+    replay::{directories, is_outdated, light_topics, Replay},
     walk::{Faults, Walk, WINDOW},
 };
 
@@ -69,8 +69,8 @@ struct Work {
     replay: Replay,
     index: Option<IndexBuild>,
     queue_root: File,
-    /// Topics whose queues aren't made here.
-    batch_topics: HashSet<Box<[u8]>>,
+    /// The directories of the queues that are made anew, simple ones and batch queues.
+    old: [QueueFiles; 2],
 }
 
 #[pyclass(frozen, module = "rockmq._core")]
@@ -81,21 +81,29 @@ pub struct Rebuild {
 #[pymethods]
 impl Rebuild {
     #[new]
-    #[pyo3(signature = (log_directories, queues, new_queues, new_index, *, log_file_size, queue_file_size, index_layout, name, delay_levels = Vec::new()))]
+    #[pyo3(signature = (log_directories, queues, new_queues, batch_queues, new_batch_queues, new_index, *, log_file_size, queue_file_size, batch_queue_file_size, index_layout, name, delay_levels = Vec::new(), all_light = false, batch_topics = Vec::new(), batch_topics_at = None))]
     #[allow(clippy::too_many_arguments)]
     fn new(
         log_directories: Vec<PathBuf>,
         queues: PathBuf,
         new_queues: PathBuf,
+        batch_queues: PathBuf,
+        new_batch_queues: PathBuf,
         new_index: PathBuf,
         log_file_size: u64,
         queue_file_size: u64,
+        batch_queue_file_size: u64,
         index_layout: Option<(i32, i32)>,
         name: String,
         delay_levels: Vec<i64>,
+        all_light: bool,
+        batch_topics: Vec<String>,
+        batch_topics_at: Option<i64>,
     ) -> Result<Self> {
-        check_sizes(log_file_size, queue_file_size)?;
-        fs::create_dir_all(&new_queues).at("create", &new_queues)?;
+        check_sizes(log_file_size, queue_file_size, batch_queue_file_size)?;
+        for directory in [&new_queues, &new_batch_queues] {
+            fs::create_dir_all(directory).at("create", directory)?;
+        }
         let index = match index_layout {
             Some((slots, entries)) => {
                 fs::create_dir_all(&new_index).at("create", &new_index)?;
@@ -104,30 +112,35 @@ impl Rebuild {
             }
             None => None,
         };
-        let batch_topics = batch_queue::topics(&queues.with_file_name("batchconsumequeue"))?;
-        let old = QueueFiles::simple(queues, queue_file_size);
+        let simple = |root| QueueFiles::simple(root, queue_file_size);
+        let batch = |root| QueueFiles::batch(root, batch_queue_file_size);
         let queue_root = File::open(&new_queues).at("open", &new_queues)?;
-        let files = QueueFiles::simple(new_queues, queue_file_size);
         let walk = Walk::new(LogDirectories::new(log_directories, Vec::new())?, log_file_size, WINDOW, true);
-        // Only a broker knows whether light queues are wanted that aren't there.
-        let light = if old.root.is_dir() { light_topics(&directories(&old.root)?) } else { HashSet::new() };
-        let mut replay = Replay::new(files, (0, 0), Some(old));
-        replay.light = Some(light);
+        let there = if queues.is_dir() { light_topics(&directories(&queues)?) } else { HashSet::new() };
+        let mut replay = Replay::new(simple(new_queues), (0, 0), Some(simple(queues.clone())));
+        let has_root = batch_queues.is_dir();
+        let mut named = Named { topics: batch_topics, at: batch_topics_at };
+        if has_root {
+            named.topics.extend(directories(&batch_queues)?.into_iter().map(|(topic, _)| topic));
+        }
+        for topic in &named.topics {
+            let directory = new_batch_queues.join(topic);
+            fs::create_dir_all(&directory).at("create", &directory)?;
+        }
+        replay.batches = Some(BatchReplay::anew(batch(new_batch_queues), &named, has_root));
+        replay.light = Some(there).filter(|_| !all_light);
         replay.levels = Levels::new(delay_levels)?;
-        let work = Work { walk, replay, index, queue_root, batch_topics };
+        let work = Work { walk, replay, index, queue_root, old: [simple(queues), batch(batch_queues)] };
         Ok(Self { work: Mutex::new(work) })
     }
 
     fn step(&self, py: Python<'_>, position: u64, to: u64) -> Result<(u64, bool, u64, Vec<Told>, u64)> {
         py.detach(|| {
             let mut work = lock(&self.work);
-            let Work { walk, replay, index, batch_topics, .. } = &mut *work;
+            let Work { walk, replay, index, .. } = &mut *work;
             let mut faults = Faults::new();
             let step = walk.step(position, to, &mut faults, |record, _| {
                 index.as_mut().map_or(Ok(()), |index| index.put(record))?;
-                if is_batch(record, batch_topics) {
-                    return Ok(());
-                }
                 replay.put(record)
             })?;
             let (list, more) = told(faults);
@@ -135,19 +148,67 @@ impl Rebuild {
         })
     }
 
-    fn finish(&self, py: Python<'_>, log_min: u64) -> Result<(u64, u64)> {
+    fn finish(&self, py: Python<'_>, log_min: u64) -> Result<(u64, u64, u64)> {
         py.detach(|| {
             let mut work = lock(&self.work);
-            let Work { replay, index, queue_root, .. } = &mut *work;
+            let Work { replay, index, queue_root, old: [simple, batch], .. } = &mut *work;
             replay.finish(log_min)?;
             replay.queues.force(queue_root)?;
-            queue_root.sync_all().at("sync", &replay.queues.files.root)?;
+            let mut count = replay.queues.iter().count() as u64;
+            count += keep_outdated(simple, &replay.queues.files, |topic, id, path| {
+                is_outdated(simple, (topic, id), path, log_min)
+            })?;
+            let mut batch_count = 0;
+            if let Some(batches) = replay.batches.take() {
+                let mut made = batches.finish(log_min)?;
+                made.force()?;
+                batch_count += made.bounds().count() as u64;
+                batch_count += keep_outdated(batch, &made.files, |topic, id, path| {
+                    batch_replay::is_outdated(batch, (topic, id), path, log_min)
+                })?;
+            }
             if let Some(index) = index {
                 index.finish()?;
             }
-            Ok((replay.queues.iter().count() as u64, index.as_ref().map_or(0, |index| index.files)))
+            Ok((count, batch_count, index.as_ref().map_or(0, |index| index.files)))
         })
     }
+}
+
+/// Take over the queues of which the log has no record any more: only they tell the offset that such a queue goes on at. Their
+/// number.
+fn keep_outdated(
+    old: &QueueFiles,
+    new: &QueueFiles,
+    is_outdated: impl Fn(&str, i32, &Path) -> Result<bool>,
+) -> Result<u64> {
+    let mut count = 0;
+    let topics = if old.root.is_dir() { directories(&old.root)? } else { Vec::new() };
+    for (topic, topic_path) in topics {
+        let target = new.root.join(&topic);
+        for (name, path) in directories(&topic_path)? {
+            let Ok(id) = name.parse::<u32>().map(|id| id as i32) else { continue };
+            let directory = new.directory(&topic, id);
+            // One that can't be read tells nothing.
+            let is_kept = id >= 0
+                && old.directory(&topic, id) == path
+                && !directory.exists()
+                && is_outdated(&topic, id, &path).unwrap_or(false);
+            if !is_kept {
+                continue;
+            }
+            fs::create_dir_all(&directory).at("create", &directory)?;
+            for base in old.list(&path)? {
+                let (from, to) = (mapped_file::path(&path, base), mapped_file::path(&directory, base));
+                fs::hard_link(&from, &to).at("link", &to)?;
+            }
+            sync_directory(&directory)?;
+            sync_directory(&target)?;
+            count += 1;
+        }
+    }
+    sync_directory(&new.root)?;
+    Ok(count)
 }
 
 /// Let two directories of one parent take each other's place.

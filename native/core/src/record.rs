@@ -17,7 +17,7 @@
 //! The last 20 bytes may be a CRC of all before them: the property `__CRC32#`, CRC-32 & 0x7FFFFFFF in ten decimal digits,
 //! the least significant one first.
 
-use crate::{json::find_either, light, properties};
+use crate::{error, json::find_either, light, properties};
 
 pub const MAGIC_V1: i32 = 0xDAA3_20A7u32 as i32;
 pub const MAGIC_V2: i32 = 0xDAA3_20ABu32 as i32;
@@ -317,6 +317,19 @@ impl Record<'_> {
             },
         }
     }
+}
+
+/// Cut `data` into records; each is handed to `each`.
+pub fn walk<'d>(data: &'d [u8], mut each: impl FnMut(&Record<'d>) -> error::Result<()>) -> error::Result<()> {
+    let mut at = 0;
+    while at < data.len() {
+        let Some(record) = decode(&data[at..]) else {
+            return error::value(format!("no whole record at byte {at}"));
+        };
+        each(&record)?;
+        at += record.size;
+    }
+    Ok(())
 }
 
 /// Read the record that `data` starts with; None when there is no whole record.

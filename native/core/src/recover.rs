@@ -27,10 +27,10 @@ use rustix::{
 
 use crate::{
     batch_queue::BatchQueues,
-    batch_replay::BatchReplay,
+    batch_replay::{BatchReplay, Named},
     consume_queue::Queues,
     error::{store, value, At, Error, Result},
-    mapped_file::{allocate, MappedFile},
+    mapped_file::{allocate, create_directory, MappedFile},
     queue_files::QueueFiles,
     record::{self, Crc, Found, BLANK_SIZE},
     replay::Replay,
@@ -38,6 +38,9 @@ use crate::{
     walk::{Faults, Walk, WINDOW},
 };
 
+/// A file beside the queues while they are made again from the log. What a kill, or a disk without room, leaves of that looks
+/// like queues that end early.
+const INCOMPLETE: &str = "incomplete";
 /// Bytes looked at, or written, at a time where a file is to be zero.
 const ZEROS: usize = 64 << 10;
 
@@ -59,20 +62,47 @@ pub struct Progress {
     pub total: AtomicU64,
 }
 
-/// `start` is where the log is whole and on disk up to: the first position of a file, or a place where a record ends.
-pub fn recover(config: &Config, start: u64, crc: Crc, progress: &Progress) -> Result<Recovered> {
+/// What is known of the store before.
+pub struct Before {
+    /// Where the log is whole and on disk up to: the first position of a file, or a place where a record ends.
+    pub start: u64,
+    /// Whether there were simple queues, and batch queues, for what is below. They are lost where none is found.
+    pub had_queues: bool,
+    pub had_batch_queues: bool,
+    /// Whether what is behind may have been put into light queues.
+    pub had_light_queues: bool,
+    /// What is known of batch queues beside that.
+    pub named: Named,
+}
+
+pub fn recover(config: &Config, before: &Before, crc: Crc, progress: &Progress) -> Result<Recovered> {
+    let start = before.start;
     let bases = config.log.list(config.log_file_size)?;
     let min = bases.first().copied().unwrap_or(0);
     let root = File::open(&config.consume_queue).at("open", &config.consume_queue)?;
     check_start(config, &bases, start)?;
     let files = || QueueFiles::simple(config.consume_queue.clone(), config.queue_file_size);
     let mut replay = Replay::new(files(), (start, min), None);
-    replay.batches = Some(BatchReplay::load(config.batch_files(), start, min)?);
+    let mut batches = BatchReplay::load(config.batch_files(), &before.named, (start, min))?;
+    let incomplete = config.consume_queue.join(INCOMPLETE);
+    let mut is_marked = incomplete.exists();
+    let has_batch_root = batches.has_root;
+    let all_light = before.had_light_queues || config.light_queues_max > 0;
+    let batches_lost = is_marked || (before.had_batch_queues && !batches.has_queues());
+    if batches_lost {
+        batches.repair_all();
+    }
+    replay.batches = Some(batches);
     replay.levels = config.delay_levels.clone();
-    let mut from = start;
-    if !replay.load(config.light_queues_max > 0)? {
+    let mut from = if batches_lost { min } else { start };
+    let has_queues = replay.load(all_light)?;
+    if is_marked || (before.had_queues && !has_queues) {
         from = min;
         replay.repair_all();
+    }
+    // Once their directory is there again, it is taken to tell of all batch queues.
+    if from < start || (!has_batch_root && !before.named.topics.is_empty()) {
+        mark(&incomplete, &root, &mut is_marked)?;
     }
     let mut scan = Scan::run(config, &bases, (from, start), crc, progress, &mut replay)?;
     replay.write_all()?;
@@ -81,12 +111,17 @@ pub fn recover(config: &Config, start: u64, crc: Crc, progress: &Progress) -> Re
         replay.queues.force(&root).map_err(Error::of_sync)?;
         from = bases.iter().rfind(|&&base| base <= position).copied().unwrap_or(min);
         let mut again = Replay::new(files(), (start, min), None);
-        again.load(config.light_queues_max > 0)?;
+        again.load(all_light)?;
         // What is missing then is in no log.
-        again.batches = Some(BatchReplay::load(config.batch_files(), start, start)?);
+        let mut batches = BatchReplay::load(config.batch_files(), &before.named, (start, start))?;
+        if !has_batch_root {
+            batches.repair_all(); // the directory is that of the first look
+        }
+        again.batches = Some(batches);
         again.repair_lost_of(&replay);
         again.levels = config.delay_levels.clone();
         replay = again;
+        mark(&incomplete, &root, &mut is_marked)?;
         scan = Scan::run(config, &bases, (from, start), crc, progress, &mut replay)?;
         replay.write_all()?;
     }
@@ -106,6 +141,9 @@ pub fn recover(config: &Config, start: u64, crc: Crc, progress: &Progress) -> Re
         config.log.sync()?;
     }
     config.log.sync()?;
+    if !has_batch_root && replay.batches.as_ref().is_some_and(BatchReplay::has_queues) {
+        mark(&incomplete, &root, &mut is_marked)?;
+    }
     replay.finish(min)?;
     if from < start {
         // For the next recovery they are where they belong, however this one ends.
@@ -115,8 +153,14 @@ pub fn recover(config: &Config, start: u64, crc: Crc, progress: &Progress) -> Re
         Some(batches) => batches.finish(min)?,
         None => BatchQueues::new(config.batch_files()),
     };
-    if from < start {
+    let batch_root = batch_queues.files.root.clone();
+    for directory in before.named.topics.iter().map(|topic| batch_root.join(topic)).filter(|path| !path.is_dir()) {
+        create_directory(&directory)?;
+    }
+    if is_marked {
         batch_queues.force().map_err(Error::of_sync)?;
+        fs::remove_file(&incomplete).at("delete", &incomplete)?;
+        root.sync_all().at("sync the directory of", &incomplete)?;
     }
     Ok(Recovered {
         files,
@@ -127,6 +171,14 @@ pub fn recover(config: &Config, start: u64, crc: Crc, progress: &Progress) -> Re
         records: scan.records,
         last_timestamp: scan.last_timestamp,
     })
+}
+
+fn mark(path: &Path, directory: &File, is_marked: &mut bool) -> Result<()> {
+    if !std::mem::replace(is_marked, true) {
+        File::create(path).at("create", path)?;
+        directory.sync_all().at("sync the directory of", path)?;
+    }
+    Ok(())
 }
 
 /// A log that doesn't reach up to `start` any more has lost messages that were on disk. To go on would hide that, and cut

@@ -499,6 +499,12 @@ fn look_at(
     Ok(Some(Files { first, next, others, min, last_end, is_blank }))
 }
 
+/// Whether all entries of a queue lead below `log_min`.
+pub fn is_outdated(files: &QueueFiles, (topic, id): (&str, i32), path: &Path, log_min: u64) -> Result<bool> {
+    let found = look_at(files, (topic, id), path, (log_min, log_min))?;
+    Ok(found.is_some_and(|found| found.next > found.first && found.others.is_some_and(|others| others.is_empty())))
+}
+
 /// The last of the entries first..next that leads to a record, and its index.
 fn last_real(files: &QueueFiles, (topic, id): (&str, i32), (first, next): (u64, u64)) -> Option<(u64, Entry)> {
     let (mut end, per_file) = (next, files.file_size / UNIT as u64);

@@ -5,11 +5,9 @@
 
 use std::{fs::File, sync::Arc};
 
-use rustix::fs::{fadvise, Advice};
-
 use crate::{
     error::Result,
-    mapped_file::{MappedFile, PAGE},
+    mapped_file::{self, PAGE},
     state::Shared,
     walk::{Faults, Walk},
 };
@@ -32,27 +30,14 @@ pub fn scrub(shared: &Shared, position: u64, bytes_max: u64) -> Result<(u64, Fau
     let end = file.base + file.size() as u64;
     let mut walk = Walk::new(shared.config.log.clone(), shared.config.log_file_size, window, true);
     let result = walk.step(position, last.min(position + window as u64), &mut faults, |_, _| Ok(()));
-    let _ = let_go(&file, at, &resident);
+    // What can't be opened was deleted.
+    if let Ok(handle) = File::open(&file.path) {
+        let _ = mapped_file::let_go(&handle, at, &resident);
+    }
     match result {
         Ok(step) => Ok((if step.ended { end } else { step.next }, faults)),
         // Deleted with the oldest files meanwhile.
         Err(_) if shared.state().log.min() > file.base => Ok((shared.state().log.min(), Faults::new())),
         Err(error) => Err(error),
     }
-}
-
-/// Have the kernel drop the pages from `at` on that weren't resident. Only advice: what it keeps does no harm.
-fn let_go(file: &MappedFile, at: usize, resident: &[bool]) -> std::io::Result<()> {
-    let handle = File::open(&file.path)?;
-    let start = at / PAGE * PAGE;
-    let mut page = 0;
-    while page < resident.len() {
-        let run = resident[page..].iter().take_while(|&&other| other == resident[page]).count();
-        if !resident[page] {
-            let length = std::num::NonZeroU64::new((run * PAGE) as u64);
-            fadvise(&handle, (start + page * PAGE) as u64, length, Advice::DontNeed)?;
-        }
-        page += run;
-    }
-    Ok(())
 }

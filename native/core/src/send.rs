@@ -16,8 +16,10 @@ use crate::{
     properties::{self, Keys, Known},
     record::{self, Message},
     state::{Config, State},
+    traffic::Kind,
     transactions::Pending,
     unique_key::{self, hex_of_long, write_hex},
+    vouchers::Vouchers,
 };
 
 const SEND_MESSAGE: i32 = 10;
@@ -191,12 +193,14 @@ pub struct Stored {
     pub arrivals: Vec<(String, i32)>,
 }
 
-/// Append a send if it is an ordinary one, with its reply to `replies`. None when nothing was done.
+/// Append a send if it is an ordinary one, and vouched for where that is needed, with its reply to `replies`. None when
+/// nothing was done.
 pub fn store(
     state: &mut State,
     config: &Config,
     fixed: &Fixed,
     scratch: &mut Scratch,
+    vouchers: Option<&mut Vouchers>,
     arrival: &Arrival<'_>,
     replies: &mut Vec<u8>,
 ) -> Option<Stored> {
@@ -224,6 +228,9 @@ pub fn store(
         0 if !known.is_half => None,
         _ => return None,
     };
+    if vouchers.is_some_and(|vouchers| !vouchers.admit(send.topic, header, text, body)) {
+        return None;
+    }
     let (topic, queue_id, slot) = match level {
         _ if immunity.is_some() => (HALF_TOPIC.as_bytes(), 0, None),
         0 => (send.topic, send.queue_id, slot),
@@ -250,7 +257,7 @@ pub fn store(
         if send.topic.len() > record::TOPIC_V1_MAX {
             return None;
         }
-        let appended = state.append_batch(&message, body).ok()?;
+        let appended = state.append_batch(&message, body, kind(&known)).ok()?;
         write_message_ids(&mut scratch.message_id, &config.store_host, &state.batch);
         appended
     } else {
@@ -278,6 +285,16 @@ pub fn store(
         arrivals.push((String::from_utf8_lossy(topic).into_owned(), queue_id));
     }
     Some(Stored { end: appended.end, arrivals })
+}
+
+/// What metrics call a message (BrokerMetricsManager.getMessageType).
+fn kind(known: &Known<'_>) -> Kind {
+    match known {
+        Known { is_half: true, .. } => Kind::Transaction,
+        Known { is_fifo: true, .. } => Kind::Fifo,
+        Known { delay: Some(_), .. } | Known { is_timed: true, .. } => Kind::Delay,
+        _ => Kind::Normal,
+    }
 }
 
 const KEY_NAME: &[u8] = b"UNIQ_KEY\x01";
@@ -312,7 +329,7 @@ fn store_single(
     if message.properties_size() > size_max {
         return None;
     }
-    state.append(slot, &message, &Keys { unique_key, ..known.keys }).ok()
+    state.append(slot, &message, &Keys { unique_key, ..known.keys }, kind(&known)).ok()
 }
 
 /// The value of a key this module has made.

@@ -26,7 +26,8 @@ use crate::{
     queue_files::{force_file_system, QueueFiles},
     recent_keys::{topic_hash, RecentKeys},
     record::{self, Crc, Message, Pattern, TOPIC_MAX},
-    recover,
+    recover::{self, Before},
+    traffic::{Kind, Number, Traffic},
     transactions::Table,
     unique_key::UniqueKeys,
 };
@@ -85,6 +86,7 @@ pub struct State {
     pub recent_keys: RecentKeys,
     pub delay_levels: Levels,
     pub transactions: Table,
+    pub traffic: Traffic,
     /// Position and store timestamp up to which `flush_queues` has last written everything.
     boundary: (u64, i64),
 }
@@ -139,7 +141,13 @@ impl State {
     }
 
     /// Append one record; `slot` is its queue's if it is known already, `keys` are what its properties say.
-    pub fn append(&mut self, slot: Option<usize>, message: &Message<'_>, keys: &Keys<'_>) -> Result<Appended> {
+    pub fn append(
+        &mut self,
+        slot: Option<usize>,
+        message: &Message<'_>,
+        keys: &Keys<'_>,
+        kind: Kind,
+    ) -> Result<Appended> {
         self.appendable()?;
         let Some(slot) = slot.or_else(|| self.queues.slot_or_new(message.topic, message.queue_id)) else {
             return value("topic can't name a directory");
@@ -164,13 +172,14 @@ impl State {
             let tags = due.unwrap_or_else(|| properties::tags_code(keys.tags));
             watched = self.queues.push(slot, &[Entry { position: position as i64, size: size as i32, tags }]);
             self.queues.relieve(slot);
+            self.note_arrival(slot, kind, 1, size as u64);
         }
         Ok(Appended { position, end, queue_offset, watched })
     }
 
     /// Append the messages of a client batch, all or none, in one file. `common` says what they have in common; the
     /// entries stay in `batch`.
-    pub fn append_batch(&mut self, common: &Message<'_>, body: &[u8]) -> Result<Appended> {
+    pub fn append_batch(&mut self, common: &Message<'_>, body: &[u8], kind: Kind) -> Result<Appended> {
         self.appendable()?;
         if body.is_empty() {
             return value("body is empty");
@@ -183,6 +192,7 @@ impl State {
         let (position, end) = self.write_batch(common, body, queue_offset, topic_hash)?;
         let watched = self.queues.push(slot, &self.batch);
         self.queues.relieve(slot);
+        self.note_arrival(slot, kind, self.batch.len() as u64, end - position);
         Ok(Appended { position, end, queue_offset, watched })
     }
 
@@ -225,7 +235,7 @@ impl State {
 
     /// Append one record to a batch queue. An inner batch says in its properties how many messages it is, and is told there
     /// which offset the first of them has.
-    pub fn append_unit(&mut self, message: &Message<'_>, properties: &[u8]) -> Result<Appended> {
+    pub fn append_unit(&mut self, message: &Message<'_>, properties: &[u8], kind: Kind) -> Result<Appended> {
         self.appendable()?;
         let Some(queue) = self.batch_queues.queue_or_new(message.topic, message.queue_id) else {
             return value("topic can't name a directory");
@@ -256,12 +266,13 @@ impl State {
         if message.is_queued() {
             let entry = Entry { position: position as i64, size: size as i32, tags: properties::tags_code(keys.tags) };
             watched = self.push_unit(&message, Unit::new(entry, message.store_timestamp, queue_offset, count));
+            self.traffic.note(&mut Number::default(), message.topic, kind, count as u64, size as u64);
         }
         Ok(Appended { position, end, queue_offset, watched })
     }
 
     /// Append the messages of a client batch to a batch queue, each by itself.
-    pub fn append_units(&mut self, common: &Message<'_>, body: &[u8]) -> Result<Appended> {
+    pub fn append_units(&mut self, common: &Message<'_>, body: &[u8], kind: Kind) -> Result<Appended> {
         self.appendable()?;
         if body.is_empty() {
             return value("body is empty");
@@ -277,6 +288,7 @@ impl State {
             let unit = Unit::new(entry, common.store_timestamp, queue_offset + number as u64, 1);
             watched |= self.push_unit(common, unit);
         }
+        self.traffic.note(&mut Number::default(), common.topic, kind, self.batch.len() as u64, end - position);
         Ok(Appended { position, end, queue_offset, watched })
     }
 
@@ -287,6 +299,13 @@ impl State {
             queue.relieve();
         }
         std::mem::take(&mut queue.watched)
+    }
+
+    /// Count what came to a queue as its topic's.
+    fn note_arrival(&mut self, slot: usize, kind: Kind, messages: u64, bytes: u64) {
+        if let Some(queue) = self.queues.queue_mut(slot) {
+            self.traffic.note(&mut queue.number, queue.topic.as_bytes(), kind, messages, bytes);
+        }
     }
 
     fn note_appended(&mut self, messages: u64, bytes: usize, timestamp: i64) {
@@ -345,6 +364,7 @@ impl Shared {
             recent_keys: RecentKeys::default(),
             delay_levels: config.delay_levels.clone(),
             transactions: Table::default(),
+            traffic: Traffic::default(),
             boundary: (0, 0),
         };
         let (flush_signal, recovery, flushing, queue_io) = Default::default();
@@ -422,12 +442,12 @@ impl Shared {
         Ok(())
     }
 
-    pub fn recover(&self, start: u64, crc: Crc) -> Result<(u64, u64)> {
+    pub fn recover(&self, before: &Before, crc: Crc) -> Result<(u64, u64)> {
         let _io = lock(&self.queue_io);
         if self.state().phase != Phase::Opened {
             return store("recover is only for a store that was just opened");
         }
-        let recovered = recover::recover(&self.config, start, crc, &self.recovery)?;
+        let recovered = recover::recover(&self.config, before, crc, &self.recovery)?;
         let mut state = self.state();
         state.log.adopt(recovered.files, recovered.flushed, recovered.end);
         state.boundary = (recovered.flushed, 0);
@@ -649,6 +669,7 @@ impl Shared {
         let mut state = self.state();
         state.queues.forget(topic);
         state.batch_queues.forget(topic);
+        state.traffic.forget(topic.as_bytes());
         Ok(())
     }
 

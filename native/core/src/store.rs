@@ -15,6 +15,7 @@ use pyo3::{
 };
 
 use crate::{
+    batch_replay::Named,
     check::{told, Told},
     delays::{self, Delivered, Levels, Wanted},
     error::{value, Error, Result},
@@ -24,10 +25,12 @@ use crate::{
     log_directories::LogDirectories,
     pull,
     record::{self, Crc, Message},
+    recover::Before,
     scrub,
     send::Fixed,
     state::{check_message, check_properties_size, Appended, Config, Shared},
     topic_bytes,
+    traffic::{Count, Ends, Histogram, Kind, Topic},
 };
 
 /// Runs at least this long are handed out as pieces of the map; shorter ones cost less to copy than to send apart.
@@ -39,6 +42,10 @@ type Queues = Vec<(String, i32)>;
 type PassedOver = Vec<(u64, String)>;
 /// (serializer, opaque, broker to suggest, the one to suggest when further behind than, bytes).
 type Reply = (u8, i32, i64, i64, u64);
+/// (sum, how many in each range).
+type Told7 = (u64, [u64; 7]);
+/// (topic, (kind, messages, bytes, sizes) of each kind, (committed, rolled back, latencies)).
+type TopicTraffic = (Option<String>, Vec<(u8, u64, u64, Told7)>, Option<(u64, u64, Told7)>);
 /// (status, next, min, max, count, buffers, behind).
 type Read<'py> = (u8, u64, u64, u64, u64, Bound<'py, PyList>, u64);
 
@@ -106,14 +113,28 @@ impl Store {
         py.detach(|| self.shared.log_files())
     }
 
-    #[pyo3(signature = (start, check_crc, *, by_property = false))]
-    fn recover(&self, py: Python<'_>, start: u64, check_crc: bool, by_property: bool) -> Result<(u64, u64)> {
+    #[pyo3(signature = (start, check_crc, *, by_property = false, had_queues = true, had_batch_queues = false, had_light_queues = false, batch_topics = Vec::new(), batch_topics_at = None))]
+    #[allow(clippy::too_many_arguments)]
+    fn recover(
+        &self,
+        py: Python<'_>,
+        start: u64,
+        check_crc: bool,
+        by_property: bool,
+        had_queues: bool,
+        had_batch_queues: bool,
+        had_light_queues: bool,
+        batch_topics: Vec<String>,
+        batch_topics_at: Option<i64>,
+    ) -> Result<(u64, u64)> {
         let crc = match (check_crc, by_property) {
             (false, _) => Crc::Ignored,
             (true, false) => Crc::Body,
             (true, true) => Crc::Property,
         };
-        py.detach(|| self.shared.recover(start, crc))
+        let named = Named { topics: batch_topics, at: batch_topics_at };
+        let before = Before { start, had_queues, had_batch_queues, had_light_queues, named };
+        py.detach(|| self.shared.recover(&before, crc))
     }
 
     #[getter]
@@ -153,7 +174,7 @@ impl Store {
         self.shared.state().set_writable(writable);
     }
 
-    #[pyo3(signature = (topic, queue_id, body, properties, *, now, born_host, born_timestamp, flag=0, sys_flag=0, reconsume_times=0, prepared_transaction_offset=0, light_queues=Vec::new()))]
+    #[pyo3(signature = (topic, queue_id, body, properties, *, now, born_host, born_timestamp, flag=0, sys_flag=0, reconsume_times=0, prepared_transaction_offset=0, light_queues=Vec::new(), kind=4))]
     #[allow(clippy::too_many_arguments)]
     fn append(
         &self,
@@ -169,8 +190,10 @@ impl Store {
         reconsume_times: i32,
         prepared_transaction_offset: i64,
         light_queues: Vec<String>,
+        kind: u8,
     ) -> Result<(u64, u64, u64, bool)> {
         check_message(topic, queue_id, properties, born_host)?;
+        let kind = kind_of(kind)?;
         let message = Message {
             queue_id,
             flag,
@@ -189,19 +212,19 @@ impl Store {
         check_properties_size(message.properties_size())?;
         let mut state = self.shared.state();
         let appended = if !light_queues.is_empty() {
-            light::append(&mut state, &message, properties, &light_queues, self.shared.config.max_message_size)
+            light::append(&mut state, &message, properties, &light_queues, self.shared.config.max_message_size, kind)
         } else if state.batch_queues.has_topic(topic.as_bytes()) {
-            state.append_unit(&message, properties)
+            state.append_unit(&message, properties, kind)
         } else if sys_flag & record::INNER_BATCH == record::INNER_BATCH {
             return value(format!("an inner batch, but the topic {topic} has no batch queues"));
         } else {
-            state.append(None, &message, &crate::properties::keys(properties))
+            state.append(None, &message, &crate::properties::keys(properties), kind)
         };
         let Appended { position, end, queue_offset, watched } = appended?;
         Ok((position, end - position, queue_offset, watched))
     }
 
-    #[pyo3(signature = (topic, queue_id, body, *, now, born_host, born_timestamp, sys_flag=0, reconsume_times=0))]
+    #[pyo3(signature = (topic, queue_id, body, *, now, born_host, born_timestamp, sys_flag=0, reconsume_times=0, kind=4))]
     #[allow(clippy::too_many_arguments)]
     fn append_batch(
         &self,
@@ -213,8 +236,10 @@ impl Store {
         born_timestamp: i64,
         sys_flag: i32,
         reconsume_times: i32,
+        kind: u8,
     ) -> Result<(Vec<u64>, u64, u64, bool)> {
         check_message(topic, queue_id, b"", born_host)?;
+        let kind = kind_of(kind)?;
         let common = Message {
             queue_id,
             flag: 0,
@@ -232,9 +257,9 @@ impl Store {
         };
         let mut state = self.shared.state();
         let appended = if state.batch_queues.has_topic(topic.as_bytes()) {
-            state.append_units(&common, body)
+            state.append_units(&common, body, kind)
         } else {
-            state.append_batch(&common, body)
+            state.append_batch(&common, body, kind)
         };
         let Appended { end, queue_offset, watched, .. } = appended?;
         let positions = state.batch.iter().map(|entry| entry.position as u64).collect();
@@ -279,6 +304,31 @@ impl Store {
         self.shared.state().appended
     }
 
+    fn note_end(&self, topic: &str, is_committed: bool, seconds: u64) {
+        self.shared.state().traffic.note_end(topic.as_bytes(), is_committed, seconds);
+    }
+
+    fn traffic(&self, begin: usize, count_max: usize) -> Vec<TopicTraffic> {
+        // Copied first, as Python objects aren't made under the lock.
+        let topics = self.shared.state().traffic.topics(begin, count_max).to_vec();
+        topics.iter().map(told_traffic).collect()
+    }
+
+    #[getter]
+    fn delivered(&self) -> (u64, u64) {
+        self.shared.state().traffic.delivered
+    }
+
+    #[getter]
+    fn taken(&self) -> u64 {
+        self.shared.state().traffic.taken
+    }
+
+    fn take_arrivals(&self, count_max: usize) -> Vec<(Option<String>, u64, u64)> {
+        let arrivals = self.shared.state().traffic.take_arrivals(count_max);
+        arrivals.into_iter().map(|(topic, messages, bytes)| (topic.as_deref().map(text), messages, bytes)).collect()
+    }
+
     #[getter]
     fn forced_until(&self) -> i64 {
         self.shared.state().forced_until
@@ -294,6 +344,11 @@ impl Store {
 
     fn flush_queues(&self, py: Python<'_>, force: bool) -> Result<(u64, i64)> {
         py.detach(|| self.shared.flush_queues(force))
+    }
+
+    #[getter]
+    fn has_next_file(&self) -> bool {
+        self.shared.state().log.has_next_file()
     }
 
     fn prepare_next_file(&self, py: Python<'_>) -> Result<bool> {
@@ -333,6 +388,16 @@ impl Store {
         Ok((next, list, more))
     }
 
+    #[getter]
+    fn has_queues(&self) -> bool {
+        self.shared.state().queues.iter().next().is_some()
+    }
+
+    #[getter]
+    fn has_batch_queues(&self) -> bool {
+        self.shared.state().batch_queues.has_queues()
+    }
+
     fn queues(&self) -> Vec<(String, i32, u64, u64)> {
         let state = self.shared.state();
         let simple = state.queues.iter().map(|queue| (queue.topic.to_string(), queue.id, queue.min, queue.next));
@@ -370,7 +435,10 @@ impl Store {
     ) -> PyResult<Read<'py>> {
         let tags = tag_codes.map(tags_of).transpose()?;
         let request = Request { topic, queue_id, offset, count_max, bytes_max, limit, tags: tags.as_deref(), filter };
-        let got = get::get(&self.shared, &request)?;
+        let got = match filter {
+            Some(_) => py.detach(|| get::get(&self.shared, &request))?,
+            None => get::get(&self.shared, &request)?,
+        };
         let head = match reply.filter(|_| got.count > 0) {
             Some((serializer, opaque, broker, slow_broker, behind_max)) => {
                 let broker = if got.behind > behind_max { slow_broker } else { broker };
@@ -381,9 +449,28 @@ impl Store {
         Ok((got.status, got.next, got.min, got.max, got.count, buffers(py, &head, &got)?, got.behind))
     }
 
+    fn entries(
+        &self,
+        py: Python<'_>,
+        topic: &str,
+        queue_id: i32,
+        offset: u64,
+        count_max: u64,
+        limit: u64,
+    ) -> Result<Vec<(u64, i64, i32, i64)>> {
+        let found = py.detach(|| get::entries(&self.shared, topic, queue_id, offset, count_max, limit))?;
+        Ok(found.into_iter().map(|(offset, entry)| (offset, entry.position, entry.size, entry.tags)).collect())
+    }
+
     fn read<'py>(&self, py: Python<'py>, position: u64) -> Option<Bound<'py, PyBytes>> {
         let (file, at, size) = self.shared.state().record_at(position)?;
         Some(PyBytes::new(py, &file.read(at)[..size]))
+    }
+
+    fn first_timestamp(&self) -> Option<i64> {
+        let state = self.shared.state();
+        let (file, at, _) = state.record_at(state.log.min())?;
+        record::store_timestamp(file.read(at))
     }
 
     fn store_timestamp(&self, topic: &str, queue_id: i32, offset: i64) -> i64 {
@@ -397,6 +484,30 @@ impl Store {
     fn watch(&self, topic: &str, queue_id: i32) -> Result<()> {
         self.shared.watch(topic, queue_id)
     }
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn kind_of(number: u8) -> Result<Kind> {
+    let Some(&kind) = Kind::ALL.get(usize::from(number)) else {
+        return value(format!("there is no kind {number} of messages"));
+    };
+    Ok(kind)
+}
+
+fn told_traffic(topic: &Topic) -> TopicTraffic {
+    let told = |histogram: &Histogram| (histogram.sum, histogram.counts);
+    let name = topic.name.as_deref().map(text);
+    let counts = topic.counts.iter().zip(Kind::ALL).filter(|&(_, kind)| kind != Kind::Inner);
+    let counts = counts.filter_map(|(count, kind)| {
+        let Count { messages, bytes, sizes } = count.as_deref()?;
+        Some((kind as u8, *messages, *bytes, told(sizes)))
+    });
+    let ends = topic.ends.as_deref();
+    let ends = ends.map(|Ends { committed, rolled_back, latencies }| (*committed, *rolled_back, told(latencies)));
+    (name, counts.collect(), ends)
 }
 
 /// Codes as Java compares them: whatever is behind the lower 32 bits is cut off.

@@ -184,6 +184,11 @@ impl TimerLog {
         Unit::read(self.read(position)?)
     }
 
+    /// All units that are whole, whatever lies between them.
+    pub fn units(&self) -> impl Iterator<Item = Unit> + '_ {
+        self.files.iter().flat_map(|file| file.read(0).chunks_exact(UNIT).filter_map(Unit::read))
+    }
+
     /// Give `each` the units from `position`, a unit's or a file's first, on; where the first is that isn't whole.
     pub fn scan(&self, position: u64, mut each: impl FnMut(u64, &Unit)) -> u64 {
         let mut position = position;

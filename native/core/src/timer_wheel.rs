@@ -163,14 +163,6 @@ impl TimerWheel {
         })
     }
 
-    /// Slots that aren't empty, of whatever step and time.
-    pub fn used(&self) -> impl Iterator<Item = Slot> + '_ {
-        self.bytes.chunks_exact(SLOT).filter_map(|bytes| {
-            let slot = Slot { first: long_at(bytes, 8)?, last: long_at(bytes, 16)?, count: int_at(bytes, 24)? };
-            (long_at(bytes, 0)? != 0 && slot.last >= 0).then_some(slot)
-        })
-    }
-
     pub fn take_dirty(&mut self) -> Pages {
         let mut pages = Pages::new();
         for (number, is_dirty) in self.is_dirty.iter_mut().enumerate() {

@@ -8,7 +8,7 @@
 use std::{
     collections::{HashMap, HashSet},
     path::PathBuf,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError},
 };
 
 use pyo3::{prelude::*, types::PyBytes};
@@ -95,7 +95,7 @@ struct Wheel {
     damaged: bool,
     /// Whether the wheel's file was found whole.
     intact: bool,
-    /// Positions of messages that came late and still waited when the log was given up.
+    /// Positions of messages that came late and still waited when `late` looked, before all was made anew.
     late: HashSet<i64>,
     /// When the queue is read again: copies in whose place another came, how many of each, and the end of what was looked at.
     replaced: HashMap<Vec<u8>, u32>,
@@ -220,7 +220,7 @@ impl Timers {
                 (state.log.min().min(state.log.max()), state.log.max())
             };
             let mut inner = self.inner();
-            let (end, anew) = inner.recover(flushed, read_time, |unit| {
+            let (end, agrees) = inner.recover(flushed, read_time, |unit| {
                 let is_gone = (unit.position as u64) < log_min;
                 is_gone || ((unit.position as u64) < log_max && stored(&self.shared, unit).is_some())
             })?;
@@ -229,8 +229,24 @@ impl Timers {
                 let (file, at, _) = stored(&self.shared, &unit)?;
                 Some(record::decode(file.read(at))?.queue_offset as u64 + 1)
             });
-            Ok((end, offset, anew))
+            Ok((end, offset, agrees))
         })
+    }
+
+    fn late(&self, py: Python<'_>, read_time: i64) -> Option<i64> {
+        py.detach(|| {
+            let mut inner = self.inner();
+            inner.late = inner.late(read_time);
+            let dues = inner.late.iter().filter_map(|&position| {
+                let (file, at, _) = self.shared.state().record_at(position as u64)?;
+                Some(Wish::of(&record::decode(file.read(at))?)?.due)
+            });
+            dues.min()
+        })
+    }
+
+    fn remake(&self, py: Python<'_>) -> Result<()> {
+        py.detach(|| self.inner().remake())
     }
 
     #[allow(clippy::too_many_arguments)]
@@ -276,6 +292,20 @@ impl Timers {
 
     fn count(&self, time: i64) -> i32 {
         self.inner().wheel.slot(time).map_or(0, |slot| slot.count)
+    }
+
+    fn count_between(&self, from_time: i64, to_time: i64) -> Option<i64> {
+        let inner = match self.inner.try_lock() {
+            Ok(inner) => inner,
+            Err(TryLockError::Poisoned(error)) => error.into_inner(),
+            Err(TryLockError::WouldBlock) => return None,
+        };
+        let (mut count, mut time) = (0, inner.wheel.next(from_time, to_time));
+        while time < to_time {
+            count += inner.wheel.slot(time).map_or(0, |slot| i64::from(slot.count));
+            time = inner.wheel.next(time + inner.wheel.step, to_time);
+        }
+        Some(count)
     }
 
     fn next_time(&self, from_time: i64, to_time: i64) -> i64 {
@@ -347,8 +377,8 @@ impl Wheel {
         }
     }
 
-    /// Find the log's end, and bring the wheel to it: (end, whether the wheel was made anew). At the end, units without a
-    /// message (a power cut, with async flush) are cut off.
+    /// Find the log's end, and bring the wheel to it: (end, whether they agree). At the end, units without a message (a power
+    /// cut, with async flush) are cut off. Where they don't agree only the queue tells what waits: all is to be made anew.
     fn recover(&mut self, flushed: u64, read_time: i64, has_message: impl Fn(&Unit) -> bool) -> Result<(u64, bool)> {
         self.log.tidy()?;
         let known = flushed <= self.log.end() && self.log.min() <= flushed;
@@ -360,45 +390,28 @@ impl Wheel {
             end = before;
         }
         self.log.cut(end, if known { flushed } else { 0 })?;
-        if !self.damaged && self.agrees(start, flushed, end, read_time) {
+        let agrees = !self.damaged && self.agrees(start, flushed, end, read_time);
+        if agrees {
             self.link_from(start, flushed, read_time);
-            return Ok((end, false));
         }
-        // What the wheel leads to and the log doesn't have any more is only in the queue. And units of another step may lie
-        // further ahead than slots of this one reach.
-        if !self.wheel.fits(read_time)
-            || self.wheel.pending(read_time).any(|(_, slot)| slot.first < self.log.min() as i64)
-        {
-            self.late = self.late(read_time);
-            self.log.clear()?;
-        }
-        self.wheel.clear();
-        self.intact = true;
-        let min = self.log.min();
-        let end = self.log.scan(min, |_, _| {});
-        self.log.cut(end, 0)?;
-        self.link_from(min, 0, read_time);
-        Ok((end, true))
+        Ok((end, agrees))
     }
 
-    /// Positions of messages that wait in slots behind their times, as they came to the wheel late. That they were due before
-    /// `read_time` doesn't say they were delivered. The slots may be of another step.
+    /// Begin anew, with nothing.
+    fn remake(&mut self) -> Result<()> {
+        self.opened = None;
+        self.log.clear()?;
+        self.wheel.clear();
+        (self.damaged, self.intact) = (false, true);
+        Ok(())
+    }
+
+    /// Positions of messages that may wait in slots behind their times, as they came to the wheel late. That they were due
+    /// before `read_time` doesn't say they were delivered.
     fn late(&self, read_time: i64) -> HashSet<i64> {
-        let mut late = HashSet::new();
-        for slot in self.wheel.used() {
-            let mut at = slot.last;
-            while let Some(unit) = u64::try_from(at).ok().and_then(|position| self.log.unit(position)) {
-                if unit.previous >= at || unit.time() < read_time {
-                    break;
-                }
-                // Late ones get the slot that is read next, or the one behind it.
-                if i64::from(unit.delay) <= STEP_MAX {
-                    late.insert(unit.position);
-                }
-                at = unit.previous;
-            }
-        }
-        late
+        // They got the slot that was read next, or the one behind it.
+        let is_late = |unit: &Unit| unit.time() >= read_time && i64::from(unit.delay) <= STEP_MAX;
+        self.log.units().filter(is_late).map(|unit| unit.position).collect()
     }
 
     /// Whether the wheel leads to units that there are, and to all those that were flushed with it.
@@ -763,8 +776,6 @@ mod tests {
             let mut wheel = opened(&directory.0);
             wheel.recover(0, START, |_| true).unwrap();
             let (mut model, mut flushed, mut read_time, mut position) = (Model::new(), 0, START, 0);
-            // The log doesn't tell that a slot was emptied before it was passed.
-            let mut emptied = false;
             for act in acts {
                 match act {
                     Act::Add(slot, deletes) => {
@@ -785,15 +796,24 @@ mod tests {
                         }
                     }
                     Act::Kill(loses_wheel) => {
-                        let loses_wheel = loses_wheel && !emptied;
                         drop(wheel);
                         if loses_wheel {
                             let _ = fs::remove_file(directory.0.join("timerwheel"));
                         }
                         wheel = opened(&directory.0);
-                        let (end, anew) = wheel.recover(flushed, read_time, |_| true).unwrap();
+                        let (end, agrees) = wheel.recover(flushed, read_time, |_| true).unwrap();
                         prop_assert!(end >= flushed);
-                        prop_assert!(!anew || loses_wheel);
+                        prop_assert!(agrees || loses_wheel);
+                        if !agrees {
+                            wheel.remake().unwrap();
+                            for (&slot, (deletes, others)) in &model {
+                                for (positions, magic) in [(deletes, USUAL | DELETE), (others, USUAL)] {
+                                    for &position in positions {
+                                        wheel.append(unit(slot, position, magic)).unwrap();
+                                    }
+                                }
+                            }
+                        }
                         flushed = flush(&mut wheel);
                     }
                     Act::Close(delivered) => {
@@ -809,7 +829,6 @@ mod tests {
                         others.drain(..delivered);
                         if others.is_empty() {
                             model.remove(&slot);
-                            emptied = true;
                         }
                         flushed = flush(&mut wheel);
                     }
@@ -856,8 +875,11 @@ mod tests {
                 _ => {}
             }
             let mut wheel = opened(&directory.0);
-            let (end, _) = wheel.recover(flushed, START, |_| true).unwrap();
+            let (end, agrees) = wheel.recover(flushed, START, |_| true).unwrap();
             prop_assert!(end <= wheel.log.end());
+            if !agrees {
+                wheel.remake().unwrap();
+            }
             for (time, _) in wheel.wheel.pending(START).collect::<Vec<_>>() {
                 let (deletes, others, _) = wheel.chain(time);
                 prop_assert!(deletes.len() + others.len() <= slots.len());

@@ -20,6 +20,7 @@ use crate::{
     send::{Arrival, Stored},
     state::{check_properties_size, Appended, Config, State},
     store::{Open, Store},
+    traffic::Kind,
 };
 
 const END_TRANSACTION: i32 = 37;
@@ -182,7 +183,8 @@ fn tell(state: &mut State, config: &Config, now: i64, all: bool) -> Result<Told>
             properties: &[b"TAGS\x01d\x02UNIQ_KEY\x01", &key, b"\x02"],
             crc_property: config.append_crc_property,
         };
-        let appended = state.append(None, &message, &Keys { unique_key: Some(&key), keys: None, tags: Some(b"d") })?;
+        let keys = Keys { unique_key: Some(&key), keys: None, tags: Some(b"d") };
+        let appended = state.append(None, &message, &keys, Kind::Inner)?;
         state.transactions.note_told(count, appended.queue_offset, largest);
         told = Told { end: appended.end, watched: told.watched || appended.watched };
     }
@@ -256,6 +258,8 @@ pub fn end(state: &mut State, config: &Config, arrival: &Arrival<'_>, replies: &
     {
         return None;
     }
+    // Of a topic that was deleted nothing is counted, which Python knows for certain.
+    state.queues.topic(half.real_topic)?;
     let mut stored = Stored { end: 0, arrivals: Vec::new() };
     if wanted.commits && last_offset == wanted.offset {
         commit(state, config, &half, now, &mut stored)?;
@@ -264,6 +268,8 @@ pub fn end(state: &mut State, config: &Config, arrival: &Arrival<'_>, replies: &
         commit(state, config, &Half::read(file.read(at))?, now, &mut stored)?;
     }
     state.transactions.finish(half.root, if wanted.commits { COMMITTED } else { ROLLED_BACK });
+    let seconds = now.saturating_sub(half.record.born_timestamp).max(0) as u64 / 1000;
+    state.traffic.note_end(half.real_topic, wanted.commits, seconds);
     let is_awaited = header.flag & ONE_WAY == 0;
     // A rollback is nowhere but in op messages, so whoever hears of it has it there.
     match tell(state, config, now, is_awaited && !wanted.commits) {
@@ -309,7 +315,7 @@ fn commit(state: &mut State, config: &Config, half: &Half<'_>, now: i64, stored:
         crc_property: config.append_crc_property,
     };
     check_properties_size(message.properties_size()).ok().filter(|()| !record::is_like_torn(&text))?;
-    let Appended { end, watched, .. } = state.append(slot, &message, &properties::keys(&text)).ok()?;
+    let Appended { end, watched, .. } = state.append(slot, &message, &properties::keys(&text), Kind::Inner).ok()?;
     stored.end = end;
     if watched {
         stored.arrivals.push((String::from_utf8_lossy(half.real_topic).into_owned(), half.real_queue_id));
@@ -405,6 +411,22 @@ impl Transactions {
             }
         }
         (found, next)
+    }
+
+    fn topics(&self, begin: u64, count_max: usize) -> (Vec<(String, u64)>, Option<u64>) {
+        let state = self.shared.state();
+        let (mut counts, mut next) = (HashMap::<Vec<u8>, u64>::new(), None);
+        for (number, (&offset, pending)) in state.transactions.pending.range(begin..).enumerate() {
+            if number == count_max {
+                next = Some(offset);
+                break;
+            }
+            let Some((file, at, _)) = state.record_at(pending.position) else { continue };
+            let topic = Half::read(file.read(at)).map(|half| half.real_topic.to_vec());
+            *counts.entry(topic.unwrap_or_default()).or_default() += 1;
+        }
+        let named = counts.into_iter().map(|(topic, count)| (String::from_utf8_lossy(&topic).into_owned(), count));
+        (named.collect(), next)
     }
 
     #[getter]

@@ -8,8 +8,9 @@ use std::time::{Duration, Instant};
 use crate::engine::{Slot, Workload};
 use crate::failure::Failure;
 use crate::options::Options;
+use crate::signed;
 use crate::stats::monotonic_ns;
-use crate::wire::{be32, Fields, Frame, Reply, Serializer, FRAME_SIZE_MAX, OPAQUE_BASE};
+use crate::wire::{be32, Fields, Reply, Serializer, FRAME_SIZE_MAX, OPAQUE_BASE};
 use crate::work::Sends;
 
 const GET_MAX_OFFSET: i32 = 30;
@@ -59,8 +60,11 @@ pub fn connect(address: SocketAddr) -> Result<TcpStream, Failure> {
     Ok(stream)
 }
 
-fn request(code: i32, fields: &Fields) -> Vec<u8> {
-    Frame::request(Serializer::Json, code, OPAQUE_BASE, fields, b"").bytes
+fn request(options: &Options, code: i32, fields: &Fields) -> Vec<u8> {
+    let mut frame = Vec::new();
+    let template = signed::template(options.key.as_ref(), Serializer::Json, code, fields, b"");
+    template.append_to(&mut frame, OPAQUE_BASE, 0, &mut 0);
+    frame
 }
 
 /// Messages in all queues of the topic, by their max offsets.
@@ -69,7 +73,7 @@ pub fn stored_messages(options: &Options) -> Result<i64, Failure> {
     let mut sum = 0;
     for queue in 0..options.queues {
         let fields = [("queueId", Cow::from(queue.to_string())), ("topic", options.topic.as_str().into())];
-        sum += call(&mut stream, &request(GET_MAX_OFFSET, &fields), |reply| reply.offset)?;
+        sum += call(&mut stream, &request(options, GET_MAX_OFFSET, &fields), |reply| reply.offset)?;
     }
     Ok(sum)
 }

@@ -5,9 +5,10 @@
 
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::time::Duration;
 
+use crate::channel::Channel;
 use crate::failure::Failure;
 use crate::poller::{Poller, Ready};
 use crate::stats::{monotonic_ns, Clocks, Histogram};
@@ -47,6 +48,7 @@ pub struct Plan {
     pub address: SocketAddr,
     pub connections: usize,
     pub window: usize,
+    pub tls: bool,
     pub warmup: Duration,
     pub measured: Duration,
     /// Stop after so many requests instead of after a time.
@@ -92,7 +94,7 @@ pub struct Outcome {
 }
 
 struct Connection {
-    stream: TcpStream,
+    stream: Channel,
     input: Vec<u8>,
     start: usize,
     end: usize,
@@ -275,17 +277,21 @@ impl<W: Workload> Run<'_, W> {
     }
 
     fn hear(&mut self, connection: &mut Connection) -> Result<(), Failure> {
-        let received = connection.fill()?;
-        self.counts.bytes_in += received as u64;
-        let now = monotonic_ns();
-        while let Some(range) = connection.next_frame()? {
-            // Taken out for the while, so that the slots can be borrowed beside it.
-            let input = std::mem::take(&mut connection.input);
-            let outcome = self.answer(connection, &input[range], now);
-            connection.input = input;
-            outcome?;
+        loop {
+            let received = connection.fill()?;
+            self.counts.bytes_in += received as u64;
+            let now = monotonic_ns();
+            while let Some(range) = connection.next_frame()? {
+                // Taken out for the while, so that the slots can be borrowed beside it.
+                let input = std::mem::take(&mut connection.input);
+                let outcome = self.answer(connection, &input[range], now);
+                connection.input = input;
+                outcome?;
+            }
+            if !connection.stream.holds_more() {
+                return Ok(());
+            }
         }
-        Ok(())
     }
 
     fn answer(&mut self, connection: &mut Connection, frame: &[u8], now: u64) -> Result<(), Failure> {
@@ -331,10 +337,8 @@ impl<W: Workload> Run<'_, W> {
 
 impl Connection {
     fn open(plan: &Plan, index: usize) -> Result<Self, Failure> {
-        let stream = TcpStream::connect_timeout(&plan.address, CONNECT_TIMEOUT)
+        let stream = Channel::connect(plan.address, CONNECT_TIMEOUT, plan.tls)
             .map_err(|error| Failure::Io(format!("connection {index} to {}: {error}", plan.address)))?;
-        stream.set_nodelay(true)?;
-        stream.set_nonblocking(true)?;
         let slot = |at| Slot { index: index * plan.window + at, offset: 0, opaque: 0, turn: 0, sent_ns: 0 };
         Ok(Self {
             stream,
@@ -402,8 +406,12 @@ impl Connection {
             }
         }
         let sent = (self.written - before) as u64;
-        let blocked = self.written < self.output.len();
-        if !blocked {
+        let is_sealed = match self.stream.flush() {
+            Err(error) if error.kind() == ErrorKind::WouldBlock => true,
+            done => done.map(|()| false)?,
+        };
+        let blocked = self.written < self.output.len() || is_sealed;
+        if self.written == self.output.len() {
             self.output.clear();
             self.written = 0;
         }

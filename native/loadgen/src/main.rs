@@ -1,11 +1,13 @@
 //! A load generator for RocketMQ brokers that costs little CPU itself, so that two cores are enough to measure one.
 
+mod channel;
 mod control;
 mod engine;
 mod failure;
 mod latency;
 mod options;
 mod poller;
+mod signed;
 mod stats;
 mod stub;
 mod wire;
@@ -58,6 +60,7 @@ fn measure(options: &Options, now_ms: u64) -> Result<ExitCode, Failure> {
         address: options.address,
         connections: options.connections,
         window: options.window,
+        tls: options.tls,
         warmup: options.warmup,
         measured: options.seconds,
         requests: match options.mode {

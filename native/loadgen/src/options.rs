@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use crate::failure::Failure;
+use crate::signed::Key;
 use crate::wire::{Serializer, TOPICS_MAX};
 use crate::work::{default_code, is_send_code};
 
@@ -33,7 +34,9 @@ options (default)
   --property KEY=VALUE: more of each message, may be said several times
   --expression TEXT, --expression-type TAG|SQL92 (TAG): filter of pulls; what is passed over counts as pulled
   --follow true: pulls wait at the end of their queue instead of beginning again
+  --access-key NAME, --secret-key TEXT: sign what is asked; of send, preload, topic and probe
   --seconds S (10)      --warmup S (2)    --silence S (40): give up when nothing is answered for so long
+  --tls true: with TLS, whoever the server says it is; what is counted before and after is asked for in the clear
   --server-pid PID[,PID ...]: report CPU of these processes
 exit codes
   0 done   1 usage   2 connection   3 the server broke the protocol or totals don't match   4 silence   5 refused
@@ -89,6 +92,7 @@ pub struct Options {
     pub topics: usize,
     pub connections: usize,
     pub window: usize,
+    pub tls: bool,
     pub size: usize,
     pub batch: usize,
     pub code: i32,
@@ -100,6 +104,7 @@ pub struct Options {
     pub expression: Option<String>,
     pub expression_type: String,
     pub follow: bool,
+    pub key: Option<Key>,
     pub messages: u64,
     pub seconds: Duration,
     pub warmup: Duration,
@@ -126,6 +131,7 @@ impl Options {
             topics: 1,
             connections: 8,
             window: 1,
+            tls: false,
             size: 128,
             batch: 0,
             code: default_code(),
@@ -137,6 +143,7 @@ impl Options {
             expression: None,
             expression_type: "TAG".into(),
             follow: false,
+            key: None,
             messages: 0,
             seconds: Duration::from_secs(10),
             warmup: Duration::from_secs(2),
@@ -149,6 +156,13 @@ impl Options {
             }
             let value = arguments.next().ok_or_else(|| Failure::Usage(format!("{name} needs a value")))?;
             options.set(&name, &value)?;
+        }
+        let half = options.key.as_ref().is_some_and(|key| key.access.is_empty() || key.secret.is_empty());
+        if half {
+            return Err(Failure::Usage("--access-key and --secret-key go together".into()));
+        }
+        if options.key.is_some() && !matches!(mode, Mode::Send | Mode::Preload | Mode::Topic | Mode::Probe) {
+            return Err(Failure::Usage(format!("{} isn't signed", mode.name())));
         }
         if mode == Mode::Preload && options.messages == 0 {
             return Err(Failure::Usage("preload needs --messages".into()));
@@ -172,6 +186,9 @@ impl Options {
             "--expression" => self.expression = Some(value.into()),
             "--expression-type" => self.expression_type = value.into(),
             "--follow" => self.follow = value.parse().map_err(|_| bad())?,
+            "--tls" => self.tls = value.parse().map_err(|_| bad())?,
+            "--access-key" => self.key.get_or_insert_default().access = value.into(),
+            "--secret-key" => self.key.get_or_insert_default().secret = value.into(),
             "--queues" => self.queues = count(1024)?,
             "--topics" => self.topics = count(TOPICS_MAX)?,
             "--conns" => self.connections = count(10_000)?,

@@ -9,6 +9,8 @@
 
 use std::borrow::Cow;
 
+use crate::signed::Signature;
+
 pub const HEAD_SIZE: usize = 8;
 pub const FRAME_SIZE_MAX: usize = 64 << 20;
 const VERSION: i16 = 479;
@@ -118,17 +120,17 @@ pub fn json_escape(text: &str) -> String {
 /// A request encoded once; copying it and writing over a few digits makes the next request.
 pub struct Template {
     frame: Frame,
-    unique_at: Vec<usize>,
-    topic_at: Vec<usize>,
+    places: Places,
+    signature: Option<Signature>,
 }
 
 impl Template {
     pub fn new(frame: Frame) -> Self {
-        let places = |mark: &[u8]| {
-            let starts = frame.bytes.windows(mark.len()).enumerate();
-            starts.filter(|(_, bytes)| *bytes == mark).map(|(at, _)| at).collect()
-        };
-        Self { unique_at: places(UNIQUE_MARK), topic_at: places(TOPIC_MARK.as_bytes()), frame }
+        Self { places: Places::of(&frame.bytes), frame, signature: None }
+    }
+
+    pub fn signed(frame: Frame, signature: Signature) -> Self {
+        Self { signature: Some(signature), ..Self::new(frame) }
     }
 
     pub fn append_to(&self, out: &mut Vec<u8>, opaque: i32, topic: usize, unique: &mut u64) {
@@ -136,6 +138,29 @@ impl Template {
         out.extend_from_slice(&self.frame.bytes);
         let bytes = &mut out[start..];
         self.frame.patch_opaque(bytes, opaque);
+        if let Some(signature) = &self.signature {
+            signature.patch(bytes, topic, *unique);
+        }
+        self.places.patch(bytes, topic, unique);
+    }
+}
+
+/// Where unique keys and numbers of topics go in bytes that have marks there.
+pub struct Places {
+    unique_at: Vec<usize>,
+    topic_at: Vec<usize>,
+}
+
+impl Places {
+    pub fn of(bytes: &[u8]) -> Self {
+        let places = |mark: &[u8]| {
+            let starts = bytes.windows(mark.len()).enumerate();
+            starts.filter(|(_, bytes)| *bytes == mark).map(|(at, _)| at).collect()
+        };
+        Self { unique_at: places(UNIQUE_MARK), topic_at: places(TOPIC_MARK.as_bytes()) }
+    }
+
+    pub fn patch(&self, bytes: &mut [u8], topic: usize, unique: &mut u64) {
         for &at in &self.topic_at {
             let mut rest = topic;
             for digit in bytes[at..at + TOPIC_MARK.len()].iter_mut().rev() {
@@ -413,7 +438,7 @@ mod tests {
             let fields = [("b", Cow::from(topic_name("Orders", 1000))), ("i", properties(&[]).into())];
             let batch = batch_body(b"x", 2, &properties(&[]));
             let template = Template::new(Frame::request(serializer, 310, OPAQUE_BASE, &fields, &batch));
-            assert_eq!(template.unique_at.len(), 3);
+            assert_eq!(template.places.unique_at.len(), 3);
             let (mut out, mut unique) = (Vec::new(), 0xAB);
             template.append_to(&mut out, OPAQUE_BASE + 1_234_567, 42, &mut unique);
             assert_eq!(Reply::parse(&out).unwrap().opaque, OPAQUE_BASE + 1_234_567);

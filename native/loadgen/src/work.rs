@@ -5,9 +5,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::engine::{Slot, Workload, HOUSEKEEPING_OPAQUE};
 use crate::options::Options;
+use crate::signed;
 use crate::wire::{
     batch_body, be32, count_records, each_record, json_escape, properties, topic_name, Frame, Reply, Serializer,
-    Template, OPAQUE_BASE,
+    Template,
 };
 
 /// From a topic to the next one: a prime, so that all come about, and neighbours in time aren't neighbours in memory.
@@ -45,14 +46,14 @@ pub struct Sends {
 
 impl Sends {
     pub fn new(options: &Options, now_ms: u64) -> Self {
-        let by_queue = (0..options.queues).map(|queue| Template::new(send_frame(options, queue, now_ms))).collect();
+        let by_queue = (0..options.queues).map(|queue| send_template(options, queue, now_ms)).collect();
         // Runs one after the other must not repeat keys, so the clock is their high half.
         let (topics, messages) = (options.topics, options.batch.max(1) as u64);
         Self { by_queue, topics, next: 0, unique: now_ms << 24, messages }
     }
 }
 
-fn send_frame(options: &Options, queue: usize, now_ms: u64) -> Frame {
+fn send_template(options: &Options, queue: usize, now_ms: u64) -> Template {
     let values = [
         ("a", "producerGroup", Cow::from(PRODUCER_GROUP)),
         ("b", "topic", topic_name(&options.topic, options.topics).into()),
@@ -74,7 +75,7 @@ fn send_frame(options: &Options, queue: usize, now_ms: u64) -> Frame {
     };
     let long = code == SEND_MESSAGE;
     let fields: Vec<_> = values.map(|(short, name, value)| (if long { name } else { short }, value)).into();
-    Frame::request(options.serializer, code, OPAQUE_BASE, &fields, &body)
+    signed::template(options.key.as_ref(), options.serializer, code, &fields, &body)
 }
 
 /// Printable and without a pattern that a compressing disk could use.
@@ -280,8 +281,8 @@ impl Topics {
             ("topicSysFlag", "0".into()),
             ("writeQueueNums", queues.as_str().into()),
         ];
-        let frame = Frame::request(Serializer::Json, UPDATE_AND_CREATE_TOPIC, OPAQUE_BASE, &fields, b"");
-        Self { template: Template::new(frame), next: 0 }
+        let key = options.key.as_ref();
+        Self { template: signed::template(key, Serializer::Json, UPDATE_AND_CREATE_TOPIC, &fields, b""), next: 0 }
     }
 }
 

@@ -1,5 +1,6 @@
 """Heartbeats, members of groups, locks (ClientManageProcessor.java, ConsumerManageProcessor.java; protocol spec, 4.4)."""
 
+from rockmq.auth.signature import ACCESS_KEY
 from rockmq.base.errors import FilterError
 from rockmq.broker.clients import ClientTables, ConsumerGroup
 from rockmq.broker.consumer_filters import ConsumerFilters, no_filtering
@@ -62,7 +63,7 @@ class ClientHandlers:
     def heartbeat(self, header: HeartBeat, request: Command, connection: Connection) -> Command:
         data = json.decode(request.body, HeartbeatData, "heartbeat")
         names = [each.group_name for each in data.producer_data_set] + [each.group_name for each in data.consumer_data_set]
-        fault = next(filter(None, map(topics.group_fault, names)), None)
+        fault = next(filter(None, map(topics.group_fault, names)), None) or self._clients.fault(connection, data)
         if fault is not None:
             raise Refusal(ResponseCode.INVALID_PARAMETER, fault)
         differs = False
@@ -85,7 +86,14 @@ class ClientHandlers:
                 without_subscriptions=data.without_sub,
             )
         for producer in data.producer_data_set:
-            self._clients.beat_producer(producer.group_name, data.client_id, connection, request.language, request.version)
+            self._clients.beat_producer(
+                producer.group_name,
+                data.client_id,
+                connection,
+                request.language,
+                request.version,
+                access_key=request.fields.get(ACCESS_KEY),
+            )
         extra = {"IS_SUPPORT_HEART_BEAT_V2": "true", "IS_SUB_CHANGE": "true" if differs else "false"}
         return codec.reply(request, extra=extra)
 
@@ -115,6 +123,9 @@ class ClientHandlers:
 
     def lock(self, header: LockBatch, request: Command, connection: Connection) -> Command:
         body = json.decode(request.body, LockBatchBody, "lock request")
+        fault = self._locks.fault(body.consumer_group, body.mq_set)
+        if fault is not None:
+            raise Refusal(ResponseCode.FLOW_CONTROL, fault)
         granted = self._locks.lock(body.consumer_group, body.client_id, body.mq_set)
         return codec.reply(request, body=json.encode(LockedQueues(queues=granted)))
 

@@ -6,7 +6,7 @@ from rockmq.broker.clients import ClientTables
 from rockmq.broker.groups import GroupTable
 from rockmq.broker.long_polling import LongPolling
 from rockmq.broker.offsets import ConsumerOffsets
-from rockmq.broker.topics import TopicTable
+from rockmq.broker.topics import QUEUES_MAX, TopicTable
 from rockmq.config.broker import BrokerOptions
 from rockmq.protocol import codec, json
 from rockmq.protocol.bodies.common import MessageQueue
@@ -24,7 +24,7 @@ from rockmq.protocol.headers.offset import (
     UpdateConsumerOffset,
 )
 from rockmq.remoting.connection import Connection
-from rockmq.remoting.dispatch import Refusal
+from rockmq.remoting.dispatch import Refusal, about
 from rockmq.store.message_store import MessageStore
 
 log = logging.getLogger(__name__)
@@ -68,8 +68,9 @@ class OffsetHandlers:
             raise Refusal(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"no group {header.consumer_group}")
         if self._topics.get(header.topic) is None:
             raise Refusal(ResponseCode.TOPIC_NOT_EXIST, f"no topic {header.topic}")
-        if header.queue_id < 0:
-            raise Refusal(ResponseCode.INVALID_PARAMETER, f"queueId {header.queue_id} is below 0")
+        if not 0 <= header.queue_id < QUEUES_MAX:
+            remark = f"queueId is {header.queue_id}, the bounds are 0 and {QUEUES_MAX - 1}"
+            raise Refusal(ResponseCode.INVALID_PARAMETER, remark)
         if not self._offsets.is_reset(header.consumer_group, header.topic, header.queue_id):
             self._offsets.commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
         return codec.reply(request)
@@ -94,7 +95,8 @@ class OffsetHandlers:
             self._offsets.reset(header.group, header.topic, queue_id, offset)
             self._long_polling.wake(header.topic, queue_id)  # a pull that waits is to hear of it
             table[MessageQueue(header.topic, self._broker_name, queue_id).key()] = offset
-        log.info("group %s goes on elsewhere in %s: %s", header.group, header.topic, offsets)
+        goes_on = {"group": header.group, "topic": header.topic, **about(request, connection)}
+        log.info("a group goes on elsewhere: %s", offsets, extra=goes_on)
         return codec.reply(request, body=b'{"offsetTable":' + json.object_map(table) + b"}")
 
     def _reset_to(self, header: ResetOffset, queue_id: int) -> int:

@@ -5,18 +5,22 @@ import asyncio
 import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 
 from rockmq.base.clock import Clock
-from rockmq.base.errors import FilterError, ProtocolError
+from rockmq.base.errors import FilterError, ProtocolError, StoreUnavailable
 from rockmq.broker.consumer_filters import ConsumerFilters, no_filtering
 from rockmq.broker.durability import DurabilityGate
 from rockmq.broker.groups import GroupTable
+from rockmq.broker.hooks import Consumed, Hooks, Way
 from rockmq.broker.long_polling import LongPolling, Parked
-from rockmq.broker.pop import ANYTHING, INVISIBLE_MS_MAX, Key, Popped, Pops, Wanted
+from rockmq.broker.ordered_pops import Key
+from rockmq.broker.pop import ANYTHING, INVISIBLE_MS_MAX, Popped, Pops, Wanted
 from rockmq.broker.pop_revive import PopRevive
 from rockmq.broker.python_filters import PythonFilter
-from rockmq.broker.stats import Rate
+from rockmq.broker.stats import BrokerStats
 from rockmq.broker.topics import TopicTable
+from rockmq.broker.traffic import Traffic
 from rockmq.config.broker import BrokerOptions
 from rockmq.filter import is_tag, tags
 from rockmq.protocol import codec, json, pop, topics
@@ -65,9 +69,11 @@ class PopHandlers:
         long_polling: LongPolling,
         pops: Pops,
         revive: PopRevive,
-        got: Rate,
+        stats: BrokerStats,
+        traffic: Traffic,
+        hooks: Hooks,
     ) -> None:
-        self._readable = bool(options.topics.broker_permission & Permission.READ)
+        self._topic_options = options.topics
         self._retry_first = options.pop.pop_from_retry_probability / 100
         self._clock = clock
         self._topics = topic_table
@@ -78,7 +84,9 @@ class PopHandlers:
         self._long_polling = long_polling
         self._pops = pops
         self._revive = revive
-        self._got = got
+        self._stats = stats
+        self._traffic = traffic
+        self._hooks = hooks
         self._polling: Counter[Key] = Counter()
 
     # POP_MESSAGE
@@ -95,12 +103,12 @@ class PopHandlers:
             raise Refusal(ResponseCode.INVALID_PARAMETER, f"initMode is {header.init_mode}, neither 0 nor 1")
         wanted = self._wanted(header.exp, header.exp_type)
         retries = [] if header.order else self._retries(header.topic, header.consumer_group, make=True)
-        answer = self._try(header, request, config, retries, wanted)
+        answer = self._try(header, request, config, retries, wanted, connection)
         if answer is not None:
             return answer
 
         def again(last: bool) -> Command | None:
-            found = self._try(header, request, config, retries, wanted)
+            found = self._try(header, request, config, retries, wanted, connection)
             if found is None and last:
                 return self._none(header, request, ResponseCode.POLLING_TIMEOUT)
             return found
@@ -122,7 +130,8 @@ class PopHandlers:
         if fault is not None:
             raise Refusal(ResponseCode.INVALID_PARAMETER, f"no retry topic can be of this group and topic: {fault}")
         if make and not self._topics.is_light(topic):  # there may be any number of light queues
-            self._pops.is_ready(name)
+            with suppress(StoreUnavailable):  # it is tried again when it is needed
+                self._pops.is_ready(name)
         queues = [(name, 0)]
         # Apache's broker may have left messages in topics and queues that ours doesn't use.
         for each in (name, pop.retry_topic_v2(topic, group)):
@@ -132,7 +141,13 @@ class PopHandlers:
         return list(dict.fromkeys(queues))
 
     def _try(
-        self, header: Pop, request: Command, config: TopicConfig, retries: list[tuple[str, int]], wanted: Wanted
+        self,
+        header: Pop,
+        request: Command,
+        config: TopicConfig,
+        retries: list[tuple[str, int]],
+        wanted: Wanted,
+        connection: Connection,
     ) -> Command | None:
         now, left, rest = self._clock.now_ms(), header.max_msg_nums, 0
         found: list[tuple[str, int, Popped]] = []
@@ -152,9 +167,21 @@ class PopHandlers:
                 found.append((topic, queue_id, popped))
                 left -= len(popped.offsets)
                 rest += popped.rest
+                self._traffic.popped(
+                    header.consumer_group,
+                    header.topic,
+                    len(popped.offsets),
+                    len(popped.data),
+                    is_retry=topic != header.topic,
+                )
         if not found:
             return None
-        self._got.total += header.max_msg_nums - left
+        for topic, _, popped in found:
+            self._stats.got(header.consumer_group, topic, len(popped.offsets), len(popped.data))
+        if self._hooks.of_consuming:
+            for topic, queue_id, each in found:
+                where = header.consumer_group, topic, queue_id, connection.peer
+                self._hooks.consumed(Consumed(Way.POPPED, *where, len(each.offsets), each.data))
         told = PopResponse(
             pop_time=now,
             invisible_time=header.invisible_time,
@@ -201,6 +228,8 @@ class PopHandlers:
             count_max = left if len(body) < ANSWER_BYTES_MAX else 0
             data, count, there = self._pops.peek((topic, header.consumer_group, queue_id), count_max)
             body, left, rest = body + data, left - count, rest + there
+            if count and topic == header.topic:
+                self._traffic.peeked(header.consumer_group, topic, count, len(data))
         told = PopResponse(pop_time=0, invisible_time=0, revive_qid=0, rest_num=rest)
         if not body:
             return codec.reply(request, ResponseCode.PULL_NOT_FOUND, "NO_MESSAGE_IN_QUEUE", told)
@@ -271,7 +300,7 @@ class PopHandlers:
         return more
 
     def _check(self, header: Pop | Peek | Notification | PollingInfo) -> TopicConfig:
-        if not self._readable:
+        if not self._topic_options.broker_permission & Permission.READ:
             raise Refusal(ResponseCode.NO_PERMISSION, "the broker is not readable")
         config = self._topic(header.topic)
         if not config.perm & Permission.READ:

@@ -4,6 +4,12 @@ Checks who asks for what, asks the store, and answers with the stored records as
 yet: the pull is parked, and tried again when something arrives or its time is over.
 """
 
+import asyncio
+import os
+import struct
+from collections.abc import Awaitable
+from concurrent.futures import ThreadPoolExecutor
+
 import msgspec
 from msgspec import structs
 
@@ -13,12 +19,14 @@ from rockmq.broker.clients import ClientTables
 from rockmq.broker.consumer_filters import ConsumerFilters, no_filtering
 from rockmq.broker.durability import DurabilityGate
 from rockmq.broker.groups import GroupTable
+from rockmq.broker.hooks import Consumed, Hooks, Way
 from rockmq.broker.long_polling import LongPolling, Parked
 from rockmq.broker.offsets import ConsumerOffsets
 from rockmq.broker.python_filters import MESSAGES_MAX, PythonFilter
 from rockmq.broker.slow_groups import SlowGroups
-from rockmq.broker.stats import Rate
+from rockmq.broker.stats import BrokerStats
 from rockmq.broker.topics import TopicTable
+from rockmq.broker.traffic import Traffic
 from rockmq.config.broker import BrokerOptions
 from rockmq.filter import is_tag, tags
 from rockmq.protocol import codec
@@ -27,6 +35,7 @@ from rockmq.protocol.codec import Command
 from rockmq.protocol.codes import ResponseCode
 from rockmq.protocol.flags import Permission, PullFlag
 from rockmq.protocol.headers.pull import Pull, PullResponse
+from rockmq.protocol.topics import is_retry_or_dlq
 from rockmq.remoting.connection import Connection
 from rockmq.remoting.dispatch import Answer, Refusal, refused
 from rockmq.store import Filter, GetResult, GetStatus
@@ -39,6 +48,9 @@ BYTES_MAX = 8 << 20
 """Bytes per answer, whatever the client asks: an answer must fit a frame and must not hold up the connection."""
 
 SUSPEND_SECONDS_MAX = 60.0
+
+SCANNED_AT_ONCE = 256
+"""With an expression, and more messages than these before the queue's end, a thread looks at them: the loop has others."""
 
 MASTER_ID = 0
 
@@ -86,10 +98,12 @@ class PullHandler:
         gate: DurabilityGate,
         long_polling: LongPolling,
         slow: SlowGroups | None,
-        got: Rate,
+        stats: BrokerStats,
+        traffic: Traffic,
+        hooks: Hooks,
     ) -> None:
         self._limits = options.consumers
-        self._readable = bool(options.topics.broker_permission & Permission.READ)
+        self._topic_options = options.topics
         self._clock = clock
         self._topics = topics
         self._groups = groups
@@ -101,18 +115,38 @@ class PullHandler:
         self._long_polling = long_polling
         self._slow = slow
         self._behind_max = store.cached_bytes
-        self._got = got
+        self._stats = stats
+        self._traffic = traffic
+        self._hooks = hooks
+        self._scanners = ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="filters")
 
-    def __call__(self, header: Pull, request: Command, connection: Connection) -> Answer:
+    def close(self) -> None:
+        """Ends what is being scanned, which takes milliseconds."""
+        self._scanners.shutdown(cancel_futures=True)
+
+    def __call__(self, header: Pull, request: Command, connection: Connection) -> Answer | Awaitable[Answer]:
         wanted = self._check(header)
         moved = self._moved(wanted, request)
         if moved is not None:
             return moved
         if header.sys_flag & PullFlag.COMMIT_OFFSET:
             self._offsets.commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
-        result = self._get(wanted, request)
+        if isinstance(wanted.filter, Filter):
+            ahead = self._store.bounds(header.topic, header.queue_id)[1] - wanted.offset
+            if ahead > SCANNED_AT_ONCE:
+                return self._scan(wanted, request, connection)
+        return self._answer(self._get(wanted, request), wanted, request, connection)
+
+    async def _scan(self, wanted: _Wanted, request: Command, connection: Connection) -> Answer:
+        """The answer of a pull that looks at many messages by an expression, in a thread."""
+        result = await asyncio.get_running_loop().run_in_executor(self._scanners, self._read, wanted, request)
+        self._count(result, wanted)
+        return self._answer(result, wanted, request, connection)
+
+    def _answer(self, result: GetResult, wanted: _Wanted, request: Command, connection: Connection) -> Answer:
+        header = wanted.header
         if result.messages:
-            return self._found(result)
+            return self._found(result, wanted, connection)
         code = _response_code(result, wanted.offset)
         may_wait = code is ResponseCode.PULL_NOT_FOUND and header.sys_flag & PullFlag.SUSPEND
         if may_wait and self._park(wanted, request, connection):
@@ -132,7 +166,7 @@ class PullHandler:
         return codec.reply(request, ResponseCode.PULL_OFFSET_MOVED, GetStatus.OFFSET_RESET.name, told)
 
     def _check(self, header: Pull) -> _Wanted:
-        if not self._readable:
+        if not self._topic_options.broker_permission & Permission.READ:
             raise _refused(ResponseCode.NO_PERMISSION, "the broker is not readable", forbidden=1)
         group = self._group(header.consumer_group)
         topic = self._topics.get(header.topic)
@@ -147,6 +181,9 @@ class PullHandler:
                 f"0 to {topic.read_queue_nums - 1}"
             )
             raise _refused(ResponseCode.INVALID_PARAMETER, remark)
+        if self._groups.is_forbidden(header.consumer_group, header.topic):
+            remark = f"the consumer group[{header.consumer_group}] is forbidden for topic[{header.topic}]"
+            raise _refused(ResponseCode.NO_PERMISSION, remark, forbidden=5)
         limits = self._limits
         count = header.max_msg_nums if header.max_msg_nums > 0 else COUNT_MAX
         size = header.max_msg_bytes if header.max_msg_bytes and header.max_msg_bytes > 0 else None
@@ -227,28 +264,39 @@ class PullHandler:
             remark = f"the consumer's subscription not exist: {header.consumer_group} doesn't subscribe to {header.topic}"
             raise _refused(ResponseCode.SUBSCRIPTION_NOT_EXIST, remark)
         if subscription.sub_version < header.sub_version:
+            members.ask_anew()
             remark = f"the consumer's subscription not latest: {subscription.sub_version} < {header.sub_version}"
             raise _refused(ResponseCode.SUBSCRIPTION_NOT_LATEST, remark)
         return subscription
 
     def _get(self, wanted: _Wanted, request: Command) -> GetResult:
-        header = wanted.header
+        result = self._read(wanted, request)
+        self._count(result, wanted)
+        return result
+
+    def _read(self, wanted: _Wanted, request: Command) -> GetResult:
         if isinstance(wanted.filter, PythonFilter):
-            result = self._select(wanted.filter, wanted, request)
-        else:
-            result = self._store.get(
-                header.topic,
-                header.queue_id,
-                wanted.offset,
-                wanted.count_max,
-                wanted.bytes_max,
-                wanted.tag_codes,
-                wanted.filter,
-                (request.serializer, request.opaque, *wanted.suggested, self._behind_max),
-            )
+            return self._select(wanted.filter, wanted, request)
+        return self._store.get(
+            wanted.header.topic,
+            wanted.header.queue_id,
+            wanted.offset,
+            wanted.count_max,
+            wanted.bytes_max,
+            wanted.tag_codes,
+            wanted.filter,
+            (request.serializer, request.opaque, *wanted.suggested, self._behind_max),
+        )
+
+    def _count(self, result: GetResult, wanted: _Wanted) -> None:
+        header = wanted.header
         if self._slow is not None:
             self._slow.note(header.consumer_group, header.topic, header.queue_id, result.behind)
-        return result
+        if result.status not in _EMPTY and not is_retry_or_dlq(header.topic):
+            size = _body_size(result) if result.messages else 0
+            self._traffic.pulled(
+                header.consumer_group, header.topic, header.queue_id, result.messages, size, result.next_offset
+            )
 
     def _select(self, filter: PythonFilter, wanted: _Wanted, request: Command) -> GetResult:
         """What a function wants of the next messages."""
@@ -262,8 +310,13 @@ class PullHandler:
         answer = codec.reply(request, ResponseCode.SUCCESS, "FOUND", self._where(wanted, found), b"".join(records))
         return structs.replace(found, messages=len(records), buffers=[answer.encode()])
 
-    def _found(self, result: GetResult) -> Answer:
-        self._got.total += result.messages
+    def _found(self, result: GetResult, wanted: _Wanted, connection: Connection) -> Answer:
+        header = wanted.header
+        self._stats.got(header.consumer_group, header.topic, result.messages, _body_size(result))
+        if self._hooks.of_consuming:
+            stored = codec.body(b"".join(map(bytes, result.buffers)))
+            where = header.consumer_group, header.topic, header.queue_id, connection.peer
+            self._hooks.consumed(Consumed(Way.PULLED, *where, result.messages, stored))
         return result.buffers
 
     def _park(self, wanted: _Wanted, request: Command, connection: Connection) -> bool:
@@ -278,7 +331,7 @@ class PullHandler:
                 if self._topics.get(header.topic) is None:
                     raise _no_topic(header.topic)
             except Refusal as refusal:
-                connection.answer(request, refused(request, refusal))
+                connection.answer(request, refused(request, refusal, connection))
                 return True
             moved = self._moved(wanted, request)
             if moved is not None:
@@ -286,7 +339,7 @@ class PullHandler:
                 return True
             result = self._get(wanted, request)
             if result.messages:
-                connection.answer(request, self._found(result))
+                connection.answer(request, self._found(result, wanted, connection))
                 return True
             code = _response_code(result, wanted.offset)
             goes_on = code in (ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY)
@@ -324,6 +377,12 @@ class PullHandler:
         if self._store.bounds(topic, queue_id)[1] <= wanted.offset:
             return False
         return not self._gate.wake_later(topic, queue_id, self._store.core.max_position)
+
+
+def _body_size(answer: GetResult) -> int:
+    """Of the records in a whole response, whose head says how long that is and how long its header."""
+    frame, header = struct.unpack_from(">ii", answer.buffers[0])
+    return int(frame - 4 - (header & 0xFF_FFFF))
 
 
 def _response_code(result: GetResult, offset: int) -> ResponseCode:

@@ -16,6 +16,7 @@ TAGS_INDEX = "T"
 class QueryHandlers:
     def __init__(self, options: BrokerOptions, store: MessageStore) -> None:
         self._options = options.store
+        self._is_guarded = options.access.is_on
         self._store = store
 
     async def by_key(self, header: QueryMessage, request: Command, connection: Connection) -> Answer:
@@ -34,16 +35,26 @@ class QueryHandlers:
             header.end_timestamp,
             is_tag=header.index_type == TAGS_INDEX and not is_unique,
         )
+        records = found.records
+        if self._is_guarded:  # hashes of other topics' keys may be the same
+            records = [record for record in records if _topic(record) == header.topic]
         reached = QueryMessageResponse(found.indexed_timestamp, found.indexed_position)
-        if not found.records:
+        if not records:
             remark = "can not find message, maybe time range not correct"
             if not self._options.message_index_enable:
                 remark = "messageIndexEnable=false: this broker keeps no index to find messages in"
             raise Refusal(ResponseCode.QUERY_NOT_FOUND, remark, reached)
-        return codec.reply(request, header=reached, body=b"".join(found.records))
+        return codec.reply(request, header=reached, body=b"".join(records))
 
     def by_id(self, header: ViewMessage, request: Command, connection: Connection) -> Command:
         record = self._store.read(header.offset)
         if record is None:
             raise Refusal(ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {header.offset}")
+        # Whoever asks was let through for the topic that they named.
+        if self._is_guarded and header.topic is not None and _topic(record) != header.topic:
+            raise Refusal(ResponseCode.NO_PERMISSION, f"the message at {header.offset} isn't one of {header.topic}")
         return codec.reply(request, body=record)
+
+
+def _topic(record: bytes) -> str:
+    return codec.decode_records(record)[0][14]

@@ -3,12 +3,13 @@ protocol spec, 4.8). What the consumer says goes back as it is: not all of it is
 
 import asyncio
 
+from rockmq.auth.signature import ACCESS_KEY, SECURITY_TOKEN, SIGNATURE
 from rockmq.base.errors import ConnectionLost, ProtocolError, RequestTimeout
 from rockmq.broker.clients import Client, ClientTables
 from rockmq.broker.groups import GroupTable
 from rockmq.broker.topics import TopicTable
 from rockmq.config.broker import BrokerOptions
-from rockmq.protocol import codec, ids, json
+from rockmq.protocol import codec, ids, json, topics
 from rockmq.protocol.bodies.client import ConsumerStatus
 from rockmq.protocol.codec import Command
 from rockmq.protocol.codes import RequestCode, ResponseCode
@@ -19,15 +20,17 @@ from rockmq.store.message_store import MessageStore
 
 CALL_SECONDS = 10.0
 STATUS_SECONDS = 5.0
+_CREDENTIALS = frozenset({ACCESS_KEY, SIGNATURE, SECURITY_TOKEN})
 
 
 class RelayHandlers:
     def __init__(
-        self, options: BrokerOptions, clients: ClientTables, topics: TopicTable, groups: GroupTable, store: MessageStore
+        self, options: BrokerOptions, clients: ClientTables, topic_table: TopicTable, groups: GroupTable, store: MessageStore
     ) -> None:
+        self._is_guarded = options.access.is_on
         self._broker_name = options.identity.broker_name
         self._clients = clients
-        self._topics = topics
+        self._topics = topic_table
         self._groups = groups
         self._store = store
 
@@ -45,6 +48,11 @@ class RelayHandlers:
         record = self._store.read(position)
         if record is None:
             raise Refusal(ResponseCode.SYSTEM_ERROR, f"no message has the id {header.msg_id}")
+        # Whoever asks was let through for the topic that they named, and for the group.
+        if self._is_guarded and header.topic:
+            theirs = (header.topic, topics.retry_topic(header.consumer_group))
+            if codec.decode_records(record)[0][14] not in theirs:
+                raise Refusal(ResponseCode.NO_PERMISSION, f"the message {header.msg_id} isn't one of {header.topic}")
         fields = request.fields | {"brokerName": self._broker_name}
         topic = self._topics.get(header.topic) if header.topic else None
         if topic is not None:
@@ -85,6 +93,8 @@ class RelayHandlers:
         return found
 
     async def _call(self, consumer: Client, request: Command, fields: dict[str, str], body: bytes) -> Command:
+        # A consumer could send what was signed as another request.
+        fields = {name: value for name, value in fields.items() if name not in _CREDENTIALS}
         asked = Command(request.code, 0, fields=fields, body=body)
         try:
             answer = await consumer.connection.invoke(asked, CALL_SECONDS)

@@ -9,14 +9,14 @@ from rockmq.broker.drafts import Draft, DraftWriter
 from rockmq.broker.durability import TIMEOUT_REMARK, DurabilityGate
 from rockmq.broker.replies import after
 from rockmq.broker.topics import TopicTable
+from rockmq.broker.traffic import kind_of
 from rockmq.config.broker import BrokerOptions
-from rockmq.protocol import codec, ids, properties
+from rockmq.protocol import codec, ids, properties, topics
 from rockmq.protocol.bodies.common import TopicConfig
 from rockmq.protocol.codec import Command
 from rockmq.protocol.codes import RequestCode, ResponseCode
 from rockmq.protocol.flags import Permission
 from rockmq.protocol.headers.send import PushReply, SendMessage, SendResponse
-from rockmq.protocol.topics import SEND_FORBIDDEN
 from rockmq.remoting.connection import Connection
 from rockmq.remoting.dispatch import Answer, Refusal
 from rockmq.store.message_store import MessageStore
@@ -31,7 +31,7 @@ class ReplyHandler:
         self,
         options: BrokerOptions,
         clock: Clock,
-        topics: TopicTable,
+        topic_table: TopicTable,
         clients: ClientTables,
         store: MessageStore,
         gate: DurabilityGate,
@@ -40,7 +40,7 @@ class ReplyHandler:
         self._stores = options.topics.store_reply_message_enable
         self._size_max = options.store.max_message_size
         self._clock = clock
-        self._topics = topics
+        self._topics = topic_table
         self._clients = clients
         self._store_host = store.store_host
         self._gate = gate
@@ -72,7 +72,8 @@ class ReplyHandler:
                     flag=header.flag,
                     sys_flag=header.sys_flag,
                     reconsume_times=header.reconsume_times or 0,
-                )
+                ),
+                kind_of(found),
             )
         except ProtocolError as error:
             raise Refusal(ResponseCode.MESSAGE_ILLEGAL, str(error)) from None
@@ -96,7 +97,7 @@ class ReplyHandler:
         return await after(self._gate, put.end, answer)
 
     def _check(self, header: SendMessage, request: Command) -> TopicConfig:
-        if header.topic in SEND_FORBIDDEN:
+        if header.topic in topics.SEND_FORBIDDEN or header.topic.startswith(topics.REVIVE_PREFIX):
             raise Refusal(ResponseCode.NO_PERMISSION, f"the topic {header.topic} takes no messages from clients")
         config = self._topics.get(header.topic)
         if config is None:

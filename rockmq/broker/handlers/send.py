@@ -15,6 +15,7 @@ from rockmq.broker.queue_locks import QueueLocks
 from rockmq.broker.quotas import Quotas
 from rockmq.broker.replies import after
 from rockmq.broker.topics import TopicTable
+from rockmq.broker.traffic import Traffic, kind_of
 from rockmq.broker.transactions import Transactions
 from rockmq.config.broker import BrokerOptions
 from rockmq.protocol import codec, ids, properties, topics
@@ -27,7 +28,7 @@ from rockmq.protocol.headers.send import SendMessage, SendResponse
 from rockmq.protocol.message import decode_batch
 from rockmq.remoting.connection import Connection
 from rockmq.remoting.dispatch import Answer, Refusal
-from rockmq.store.message_store import MessageStore, Put
+from rockmq.store.message_store import INNER, MessageStore, Put
 
 INNER_MAX = 32_767
 """Messages of an inner batch: a unit of a batch queue counts them in 16 bits."""
@@ -49,6 +50,7 @@ class SendHandler:
         quotas: Quotas,
         locks: QueueLocks,
         transactions: Transactions,
+        traffic: Traffic,
     ) -> None:
         self._options = options
         self._topics = topic_table
@@ -58,6 +60,7 @@ class SendHandler:
         self._writer = writer
         self._quotas = quotas
         self._transactions = transactions
+        self._traffic = traffic
         self._gate = gate
         self._unique_ids = ids.UniqueIds(store.store_host[:-4])
         self._extra = {
@@ -186,6 +189,7 @@ class SendHandler:
         if light_queues:
             found.pop(properties.INNER_MULTI_QUEUE_OFFSET, None)
         unique_key = found.setdefault(properties.UNIQ_KEY, self._unique_ids.make())
+        kind = kind_of(found)
         draft = self._draft(header, request, connection, queue_id, sys_flag, found)
         draft.light_queues = light_queues
         if dead_letters is not None:
@@ -193,7 +197,12 @@ class SendHandler:
             draft.properties[properties.DELAY] = "-1"
         # Clients before 4.6.1 send back what they consumed of a transaction as if one were to begin.
         is_half = _is_half(draft) and not topics.is_retry(header.topic)
-        put = self._transactions.prepare(draft) if is_half else self._writer.put(draft)
+        put = self._transactions.prepare(draft, kind) if is_half else self._writer.put(draft, kind)
+        if dead_letters is not None:
+            self._traffic.died(header.producer_group, header.topic)
+        if draft.topic == topics.TIMER:
+            delay = int(draft.properties[properties.TIMER_OUT_MS]) - draft.born_timestamp
+            self._traffic.delayed(draft.properties[properties.REAL_TOPIC], max(0, delay) // 1000)
         msg_id = ids.offset_id(self._store.store_host, put.position)
         return self._stored(request, queue_id, put, msg_id, unique_key, recall_handle=self._recall_handle(header, draft))
 
@@ -281,6 +290,7 @@ class SendHandler:
             born_timestamp=header.born_timestamp,
             sys_flag=sys_flag,
             reconsume_times=header.reconsume_times or 0,
+            kind=INNER if topics.is_retry_or_dlq(header.topic) else kind_of(found),
         )
         if put.watched:
             self._gate.wake_when_durable(header.topic, queue_id, put.end)
@@ -297,6 +307,11 @@ class SendHandler:
         found: dict[str, str],
     ) -> Awaitable[Answer]:
         """Store a batch as one record, which consumers take apart (SendMessageProcessor.sendBatchMessage)."""
+        if sys_flag & MessageFlag.COMPRESSED:
+            # They would decompress it whole, and find no batch.
+            raise Refusal(
+                ResponseCode.MESSAGE_ILLEGAL, f"sysFlag {sys_flag:#x}: a batch for batch queues can't be compressed"
+            )
         count = len(decode_batch(request.body))
         if count > INNER_MAX:
             raise Refusal(ResponseCode.MESSAGE_ILLEGAL, f"the batch has {count} messages, the bound is {INNER_MAX}")
@@ -306,7 +321,8 @@ class SendHandler:
         found.pop(properties.INNER_BASE, None)
         found[properties.INNER_NUM] = str(count)
         sys_flag |= MessageFlag.NEED_UNWRAP | MessageFlag.INNER_BATCH
-        put = self._writer.put(self._draft(header, request, connection, queue_id, sys_flag, found))
+        kind, draft = kind_of(found), self._draft(header, request, connection, queue_id, sys_flag, found)
+        put = self._writer.put(draft, kind)
         msg_id, key = ids.offset_id(self._store.store_host, put.position), found[properties.UNIQ_KEY]
         return self._stored(request, queue_id, put, msg_id, key, batch_unique_key=key)
 

@@ -1,15 +1,19 @@
 """Brokers: which there are, how they do, how they are configured."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
+from rockmq.base.errors import ProtocolError
 from rockmq.client.admin.cluster import Cluster
 from rockmq.client.admin.topics import BrokerAddresses, addresses
 from rockmq.config import properties
 from rockmq.protocol import json
 from rockmq.protocol.bodies.admin import BrokerStatsData, ConsumerOffsets, QueueEntries, Replication, StatsItem
 from rockmq.protocol.bodies.common import KVTable, MessageQueue
+from rockmq.protocol.bodies.controller import Epochs
 from rockmq.protocol.bodies.pop import RequestMode, RequestModes
+from rockmq.protocol.bodies.route import TopicList
 from rockmq.protocol.codes import RequestCode
 from rockmq.protocol.headers.admin import (
     CleanExpiredQueues,
@@ -18,12 +22,17 @@ from rockmq.protocol.headers.admin import (
     GetAllConsumerOffsets,
     GetBrokerConfig,
     GetBrokerRuntimeInfo,
+    GetBrokersSystemTopics,
     GetBrokerStats,
+    GetEpochs,
     GetQueueEntries,
     GetReplication,
+    SetMasterFlushOffset,
     UpdateBrokerConfig,
 )
 from rockmq.protocol.headers.pop import GetAllRequestModes
+
+T = TypeVar("T", int, float)
 
 
 @dataclass(frozen=True)
@@ -36,7 +45,8 @@ class Clusters:
 
 @dataclass(frozen=True)
 class RuntimeInfo:
-    """How a broker does. Figures that it doesn't tell are None; `table` is all that it told, as text."""
+    """How a broker does. Figures that it doesn't tell are None, and those that it tells as what is no number raise
+    ProtocolError; `table` is all that it told, as text."""
 
     table: dict[str, str]
 
@@ -77,8 +87,7 @@ class RuntimeInfo:
     @property
     def disk_ratio(self) -> float | None:
         """How full the commit log's disk is, 0 to 1."""
-        text = self.table.get("commitLogDiskRatio")
-        return float(text) if text else None
+        return self._number("commitLogDiskRatio", float)
 
     @property
     def earliest_message(self) -> int | None:
@@ -87,12 +96,17 @@ class RuntimeInfo:
         return found if found is not None and found >= 0 else None
 
     def _whole(self, key: str) -> int | None:
-        text = self.table.get(key)
-        return int(text) if text else None
+        return self._number(key, int)
 
     def _rate(self, key: str) -> float | None:
-        words = self.table.get(key, "").split()
-        return float(words[0]) if words else None
+        return self._number(key, lambda text: float(text.split()[0]))
+
+    def _number(self, key: str, read: Callable[[str], T]) -> T | None:
+        text = self.table.get(key, "").strip()
+        try:
+            return read(text) if text else None
+        except ValueError:
+            raise ProtocolError(f"runtime info: {key} is {text[:100]!r}, expected a number") from None
 
     def _difference(self, now: str, before: str) -> int | None:
         high, low = self._whole(now), self._whole(before)
@@ -140,6 +154,11 @@ class BrokerAdmin:
         answer = await self._cluster.ask(broker, RequestCode.GET_BROKER_CONFIG, GetBrokerConfig())
         return properties.read_bytes(answer.body)
 
+    async def system_topics(self, broker: str) -> list[str]:
+        """Topics that are the broker's own."""
+        answer = await self._cluster.ask(broker, RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER, GetBrokersSystemTopics())
+        return sorted(json.decode(answer.body, TopicList, "system topics").topic_list)
+
     async def update_config(self, broker: str, changes: Mapping[str, str]) -> None:
         """Change keys while it runs. Raises ResponseError for one that can't be changed."""
         body = properties.write(changes).encode()
@@ -162,7 +181,7 @@ class BrokerAdmin:
         found = {}
         for key, queues in table.items():
             topic, _, group = key.partition("@")
-            found[topic, group] = {int(queue_id): offset for queue_id, offset in queues.items()}
+            found[topic, group] = queues
         return found
 
     async def queue_entries(
@@ -177,6 +196,16 @@ class BrokerAdmin:
         """How the broker's slaves keep up."""
         answer = await self._cluster.ask(broker, RequestCode.GET_BROKER_HA_STATUS, GetReplication())
         return json.decode(answer.body, Replication, "replication")
+
+    async def set_master_flush_offset(self, broker: str, offset: int) -> None:
+        """Tell a slave, by its address, up to where its master's log is on disk. A master takes no notice."""
+        header = SetMasterFlushOffset(master_flush_offset=offset)
+        await self._cluster.ask(broker, RequestCode.RESET_MASTER_FLUSH_OFFSET, header)
+
+    async def epochs(self, broker: str) -> Epochs:
+        """Under which masters the broker's log was written. Raises ResponseError when no controller chooses its master."""
+        answer = await self._cluster.ask(broker, RequestCode.GET_BROKER_EPOCH_CACHE, GetEpochs())
+        return json.decode(answer.body, Epochs, "epochs of a broker")
 
     async def request_modes(self, broker: str) -> list[RequestMode]:
         """Groups and topics for which a mode was set, see `GroupAdmin.set_request_mode`."""

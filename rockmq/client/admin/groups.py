@@ -5,14 +5,17 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
 
-from rockmq.base.errors import ClientError, ResponseError
+from rockmq.base.errors import ClientError, ProtocolError, ResponseError
 from rockmq.client.admin.cluster import Cluster
 from rockmq.protocol import json
 from rockmq.protocol.bodies.admin import (
     ConsumeStats,
     ConsumeStatsList,
+    GroupConfigs,
+    GroupForbidden,
     GroupSubscription,
     GroupTableBody,
+    LowestOffsets,
     ProducerTable,
     TimeSpans,
 )
@@ -33,12 +36,15 @@ from rockmq.protocol.headers.admin import (
     GetConsumerConnections,
     GetConsumeStats,
     GetGroup,
+    GetLowestOffsets,
     GetProducerConnections,
     GetSubscription,
     GetTimeSpans,
     GetTopicsOfGroup,
     ResetOffset,
+    UpdateForbidden,
     UpdateGroup,
+    UpdateGroups,
 )
 from rockmq.protocol.headers.pop import SetRequestMode
 
@@ -46,11 +52,14 @@ PAGE_SIZE = 2000
 TO_END = -1
 TO_BEGIN = 0
 """Timestamps by which brokers understand all of a queue."""
+BEHIND = 2**63 - 1
+"""In place of an offset that the group hasn't reached."""
 
 
 @dataclass(frozen=True)
 class GroupSettings:
-    """A group as a broker keeps it. `retry_policy` is Apache's GroupRetryPolicy as a JSON object, for proxies."""
+    """A group as a broker keeps it. `retry_policy` is Apache's GroupRetryPolicy as a JSON object, for proxies; `attributes`
+    such as `lite.bind.topic` are those of Apache's SubscriptionGroupAttributes."""
 
     name: str
     consume_enabled: bool = True
@@ -151,14 +160,29 @@ class GroupAdmin:
 
     # Settings
 
-    async def put(self, settings: GroupSettings, *, cluster: str | None = None, broker: str | None = None) -> None:
-        """Create the group, or change it, on every master, those of one cluster, or one broker."""
-        if broker is not None:
-            to = {broker: await self._cluster.address(broker)}
-        else:
-            to = await self._cluster.masters(cluster)
-        body = json.encode(_config(settings))
+    async def put(
+        self,
+        settings: GroupSettings,
+        *,
+        cluster: str | None = None,
+        broker: str | None = None,
+        remove_attributes: Iterable[str] = (),
+    ) -> None:
+        """Create the group, or change it, on every master, those of one cluster, or one broker. Attributes that aren't named
+        stay as they are."""
+        to = await self._cluster.chosen(cluster, broker)
+        config = _config(settings)
+        config.attributes |= {f"-{key}": "" for key in remove_attributes}
+        body = json.encode(config)
         await self._cluster.ask_all(to, RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, UpdateGroup(), body)
+
+    async def put_many(
+        self, settings: Iterable[GroupSettings], *, cluster: str | None = None, broker: str | None = None
+    ) -> None:
+        """As `put`, for several groups in one request."""
+        to = await self._cluster.chosen(cluster, broker)
+        body = json.encode(GroupConfigs(group_config_list=[_config(each) for each in settings]))
+        await self._cluster.ask_all(to, RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, UpdateGroups(), body)
 
     async def delete(self, group: str, *, cluster: str | None = None, offsets: bool = False) -> None:
         """Delete the group on every master, with its offsets if wanted. Where groups are made as they come (the brokers'
@@ -193,10 +217,29 @@ class GroupAdmin:
             if version is not None and page.data_version != version:
                 found.clear()  # it changed meanwhile, and the broker begins anew
             version = page.data_version
+            known = len(found)
             found |= page.subscription_group_table
             total = decode(AllGroupConfigResponse, answer.fields).total_group_num
             if total is None or len(found) >= total or not page.subscription_group_table:
                 return {name: _settings(config) for name, config in sorted(found.items())}
+            if len(found) == known:
+                raise ProtocolError(
+                    f"groups of broker {broker}: it says that there are {total}, and gives the same {known} again"
+                )
+
+    async def set_readable(self, group: str, topic: str, readable: bool) -> None:
+        """Let the group's members read the topic, or have brokers refuse their pulls."""
+        await self._forbidden(group, topic, readable)
+
+    async def readable(self, group: str, topic: str) -> dict[str, bool]:
+        """Whether the group's members may read the topic, by broker name."""
+        answers = await self._forbidden(group, topic, None)
+        return {name: json.decode(each.body, GroupForbidden, "what a group may").readable for name, each in answers.items()}
+
+    async def _forbidden(self, group: str, topic: str, readable: bool | None) -> dict[str, Command]:
+        header = UpdateForbidden(group=group, topic=topic, readable=readable)
+        masters = await self._cluster.masters_of(topic)
+        return await self._cluster.ask_all(masters, RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN, header)
 
     async def set_request_mode(self, group: str, topic: str, mode: Mode, *, share_queues: int = 0) -> None:
         """Have the group's members pull or pop the topic, those that leave it to brokers (`pop_consumer(assigned=True)`).
@@ -240,7 +283,10 @@ class GroupAdmin:
         answer = await self._cluster.ask(broker, RequestCode.GET_ALL_PRODUCER_INFO, GetAllProducers())
         table = json.decode(answer.body, ProducerTable, "producers").data
         return {
-            group: [ClientConnection(each.client_id, each.remote_ip, each.language, each.version) for each in producers]
+            group: [
+                ClientConnection(each.client_id, each.remote_ip.removeprefix("/"), each.language, each.version)
+                for each in producers
+            ]
             for group, producers in table.items()
         }
 
@@ -290,6 +336,17 @@ class GroupAdmin:
             )
             for part in spans
             for each in part
+        }
+
+    async def lowest_offsets(self, topic: str, group: str) -> dict[MessageQueue, int | None]:
+        """The lowest offset that any group has in each queue of a topic; None where `group` is behind it."""
+        header = GetLowestOffsets(topic=topic, compare_group=group)
+        masters = await self._cluster.masters_of(topic)
+        answers = await self._cluster.ask_all(masters, RequestCode.QUERY_CORRECTION_OFFSET, header)
+        return {
+            MessageQueue(topic, name, queue_id): None if offset == BEHIND else offset
+            for name, answer in answers.items()
+            for queue_id, offset in json.decode(answer.body, LowestOffsets, "lowest offsets").correction_offsets.items()
         }
 
     # Where it goes on
@@ -387,7 +444,7 @@ def _config(settings: GroupSettings) -> GroupConfig:
         which_broker_when_consume_slowly=settings.slow_broker_id,
         notify_consumer_ids_changed_enable=settings.notify_members,
         consume_timeout_minute=settings.consume_timeout_minutes,
-        attributes=settings.attributes,
+        attributes={f"+{key}": value for key, value in settings.attributes.items()},
     )
 
 

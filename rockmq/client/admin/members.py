@@ -2,11 +2,10 @@
 
 from dataclasses import dataclass
 
-from rockmq.base import address
-from rockmq.base.errors import ClientError, ProtocolError, ResponseError
-from rockmq.client.admin.cluster import Cluster
+from rockmq.base.errors import ResponseError
+from rockmq.client.admin.cluster import Cluster, place_of
 from rockmq.client.admin.groups import Subscription, subscribed
-from rockmq.protocol import ids, json
+from rockmq.protocol import json
 from rockmq.protocol.bodies.admin import ConsumeRates, ConsumerRunningInfo, GroupStatus, HeldQueue, PoppedQueue
 from rockmq.protocol.bodies.client import DirectResult as DirectResultBody
 from rockmq.protocol.bodies.common import MessageQueue
@@ -62,12 +61,8 @@ class MemberAdmin:
 
     async def consume(self, group: str, client_id: str, offset_id: str) -> DirectResult:
         """Have a member work on a message now, which changes no offset. Raises ResponseError, also after 10 s."""
-        try:
-            ip, port, _ = ids.parse_offset_id(offset_id)
-        except ProtocolError as error:
-            raise ClientError(str(error)) from None
+        to, _ = place_of(offset_id)
         header = ConsumeDirectly(consumer_group=group, client_id=client_id, msg_id=offset_id)
-        to = address.join(ip, port)
         answer = await self._cluster.ask(to, RequestCode.CONSUME_MESSAGE_DIRECTLY, header, timeout=RELAY_TIMEOUT)
         body = json.decode(answer.body, DirectResultBody, "result of a message that was handed over")
         return DirectResult(body.consume_result, body.remark, body.spent_time_mills, body.order)

@@ -1,14 +1,17 @@
 """Name servers: their key-value store and settings, and brokers that are to get no more sends."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from rockmq.base.errors import ResponseError
 from rockmq.client.admin.cluster import Cluster
+from rockmq.client.admin.topics import BrokerAddresses, TopicQueues, addresses
 from rockmq.config import properties
 from rockmq.protocol import json
 from rockmq.protocol.bodies.common import KVTable
+from rockmq.protocol.bodies.route import BrokerMemberGroupBody, QueueData, TopicRouteData
 from rockmq.protocol.codes import RequestCode, ResponseCode
 from rockmq.protocol.header import decode
+from rockmq.protocol.headers.registration import GetBrokerMemberGroup
 from rockmq.protocol.headers.route import (
     AddResponse,
     AddWritePerm,
@@ -17,6 +20,7 @@ from rockmq.protocol.headers.route import (
     GetKVList,
     GetNamesrvConfig,
     PutKV,
+    RegisterTopic,
     UpdateNamesrvConfig,
     ValueResponse,
     WipeResponse,
@@ -67,6 +71,26 @@ class NameServerAdmin:
         """Change the configuration of each. Raises ResponseError for keys that can't be changed."""
         body = properties.write(changes).encode()
         await self._cluster.tell_name_servers(RequestCode.UPDATE_NAMESRV_CONFIG, UpdateNamesrvConfig(), body)
+
+    async def broker_members(self, cluster: str, broker_name: str) -> BrokerAddresses:
+        """The brokers of a name; none when the name server doesn't know it."""
+        header = GetBrokerMemberGroup(cluster_name=cluster, broker_name=broker_name)
+        answer = await self._cluster.ask_name_server(RequestCode.GET_BROKER_MEMBER_GROUP, header)
+        return addresses(json.decode(answer.body, BrokerMemberGroupBody, "brokers of a name").broker_member_group)
+
+    async def register_topic(self, topic: str, queues: Iterable[TopicQueues]) -> None:
+        """Have name servers know a topic of brokers before these register it themselves."""
+        queue_datas = [
+            QueueData(
+                broker_name=each.broker_name,
+                perm=int(each.permission),
+                read_queue_nums=each.read_queues,
+                write_queue_nums=each.write_queues,
+            )
+            for each in queues
+        ]
+        body = json.encode(TopicRouteData(queue_datas=queue_datas))
+        await self._cluster.tell_name_servers(RequestCode.REGISTER_TOPIC_IN_NAMESRV, RegisterTopic(topic=topic), body)
 
     async def wipe_write_permission(self, broker_name: str) -> int:
         """Have producers send nothing more to a broker, until it registers anew; how many topics that concerns."""

@@ -2,25 +2,37 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Literal
 
+from rockmq.base.errors import ProtocolError
 from rockmq.client.admin.cluster import Cluster
 from rockmq.protocol import json, topics
-from rockmq.protocol.bodies.admin import GroupList, TopicStatsTable
+from rockmq.protocol.bodies.admin import GroupList, TopicConfigs, TopicStatsTable
 from rockmq.protocol.bodies.common import DataVersion, MessageQueue, TopicConfig
-from rockmq.protocol.bodies.route import BrokerData, TopicList, TopicTable
+from rockmq.protocol.bodies.route import BrokerData, BrokerMemberGroup, TopicList, TopicTable
 from rockmq.protocol.codes import RequestCode
 from rockmq.protocol.flags import Permission
-from rockmq.protocol.header import decode
+from rockmq.protocol.header import Header, decode
 from rockmq.protocol.headers.admin import (
     AllTopicConfigResponse,
     CreateTopic,
+    CreateTopics,
     DeleteTopic,
     GetAllTopicConfig,
     GetGroupsOfTopic,
     GetTopicConfig,
     GetTopicStats,
 )
-from rockmq.protocol.headers.route import DeleteKV, DeleteTopicInNamesrv, GetAllTopics, GetSystemTopics, GetTopicsByCluster
+from rockmq.protocol.headers.route import (
+    DeleteKV,
+    DeleteTopicInNamesrv,
+    GetAllTopics,
+    GetSystemTopics,
+    GetTopicsByCluster,
+    GetUnitSubTopics,
+    GetUnitSubWithoutUnitTopics,
+    GetUnitTopics,
+)
 
 PAGE_SIZE = 2000
 ORDER_NAMESPACE = "ORDER_TOPIC_CONFIG"
@@ -117,11 +129,28 @@ class TopicAdmin:
             order=settings.order,
             attributes=",".join(changes) or None,
         )
-        if broker is not None:
-            to = {broker: await self._cluster.address(broker)}
-        else:
-            to = await self._cluster.masters(cluster)
-        await self._cluster.ask_all(to, RequestCode.UPDATE_AND_CREATE_TOPIC, header)
+        await self._cluster.ask_all(await self._cluster.chosen(cluster, broker), RequestCode.UPDATE_AND_CREATE_TOPIC, header)
+
+    async def put_many(
+        self, settings: Iterable[TopicSettings], *, cluster: str | None = None, broker: str | None = None
+    ) -> None:
+        """As `put`, for several topics in one request. Raises ResponseError and changes nothing when one of them can't be.
+        Apache's broker does nothing either, and says nothing, when one of them is there already just so."""
+        configs = [
+            TopicConfig(
+                topic_name=each.name,
+                read_queue_nums=each.read_queues,
+                write_queue_nums=each.write_queues,
+                perm=int(each.permission),
+                topic_sys_flag=each.unit_flags,
+                order=each.order,
+                attributes={f"+{key}": value for key, value in each.attributes.items()},
+            )
+            for each in settings
+        ]
+        to = await self._cluster.chosen(cluster, broker)
+        body = json.encode(TopicConfigs(topic_config_list=configs))
+        await self._cluster.ask_all(to, RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, CreateTopics(), body)
 
     async def delete(self, topic: str, *, cluster: str | None = None) -> None:
         """Delete the topic with its messages from every master (of the cluster), then from every name server."""
@@ -129,7 +158,7 @@ class TopicAdmin:
         await self._cluster.ask_all(masters, RequestCode.DELETE_TOPIC_IN_BROKER, DeleteTopic(topic=topic))
         header = DeleteTopicInNamesrv(topic=topic, cluster_name=cluster)
         await self._cluster.tell_name_servers(RequestCode.DELETE_TOPIC_IN_NAMESRV, header)
-        order = DeleteKV(namespace=ORDER_NAMESPACE, key=topic)
+        order = DeleteKV(namespace=ORDER_NAMESPACE, key=self._cluster.at_servers(topic))
         await self._cluster.tell_name_servers(RequestCode.DELETE_KV_CONFIG, order)
 
     async def names(self, cluster: str | None = None) -> list[str]:
@@ -145,6 +174,13 @@ class TopicAdmin:
         """Topics that are named like a cluster or a broker, as the name server knows them."""
         answer = await self._cluster.ask_name_server(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS, GetSystemTopics())
         return sorted(json.decode(answer.body, TopicList, "system topics").topic_list)
+
+    async def unit_names(self, having: Literal["unit", "unit subscription", "unit subscription only"] = "unit") -> list[str]:
+        """Topics whose `unit_flags` say that they belong to a unit, that groups of units subscribe to them, or the latter
+        and not the former."""
+        code, header = _OF_UNITS[having]
+        answer = await self._cluster.ask_name_server(code, header())
+        return sorted(json.decode(answer.body, TopicList, "topics of units").topic_list)
 
     async def get(self, topic: str) -> dict[str, TopicSettings]:
         """The topic's settings, by broker name. Raises RouteNotFound when there is no such topic."""
@@ -167,10 +203,15 @@ class TopicAdmin:
             if version is not None and page.data_version != version:
                 found.clear()  # it changed meanwhile, and the broker begins anew
             version = page.data_version
+            known = len(found)
             found |= page.topic_config_table
             total = decode(AllTopicConfigResponse, answer.fields).total_topic_num
             if total is None or len(found) >= total or not page.topic_config_table:
                 return {name: _settings(config) for name, config in sorted(found.items())}
+            if len(found) == known:
+                raise ProtocolError(
+                    f"topics of broker {broker}: it says that there are {total}, and gives the same {known} again"
+                )
 
     async def route(self, topic: str) -> TopicRoute:
         """Raises RouteNotFound."""
@@ -202,8 +243,20 @@ class TopicAdmin:
         return sorted({name for each in answers.values() for name in json.decode(each.body, GroupList, "groups").group_list})
 
 
-def addresses(data: BrokerData) -> BrokerAddresses:
-    return BrokerAddresses(data.broker_name, data.cluster, {int(key): each for key, each in data.broker_addrs.items()})
+_OF_UNITS: dict[str, tuple[RequestCode, type[Header]]] = {
+    "unit": (RequestCode.GET_UNIT_TOPIC_LIST, GetUnitTopics),
+    "unit subscription": (RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST, GetUnitSubTopics),
+    "unit subscription only": (RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST, GetUnitSubWithoutUnitTopics),
+}
+
+
+def addresses(data: BrokerData | BrokerMemberGroup) -> BrokerAddresses:
+    """Raises ProtocolError for a broker id that isn't a number."""
+    try:
+        by_id = {int(key): each for key, each in data.broker_addrs.items()}
+    except ValueError as error:
+        raise ProtocolError(f"ids of brokers named {data.broker_name!r}: {error}") from None
+    return BrokerAddresses(data.broker_name, data.cluster, by_id)
 
 
 def _settings(config: TopicConfig) -> TopicSettings:

@@ -3,8 +3,21 @@
 
 from msgspec import field
 
-from rockmq.protocol.bodies.common import Body, DataVersion, GroupConfig, MessageQueue, SubscriptionData
+from rockmq.protocol.bodies.common import (
+    Body,
+    DataVersion,
+    GroupConfig,
+    MessageQueue,
+    SubscriptionData,
+    TopicConfig,
+)
 from rockmq.protocol.header import Int, Long
+
+
+class TopicConfigs(Body, kw_only=True):
+    """Attributes to be set have a `+` before their names, those to be removed a `-`."""
+
+    topic_config_list: list[TopicConfig]
 
 
 class TopicOffset(Body, kw_only=True):
@@ -37,8 +50,27 @@ class ConsumeStatsList(Body, kw_only=True):
     consume_stats_list: list[dict[str, list[ConsumeStats]]] = field(default_factory=list)
 
 
+class GroupConfigs(Body, kw_only=True):
+    group_config_list: list[GroupConfig]
+
+
+class GroupForbidden(Body, kw_only=True):
+    group: str
+    topic: str
+    readable: bool
+
+
+class LowestOffsets(Body, kw_only=True):
+    """By queue id."""
+
+    correction_offsets: dict[int, Long] = field(default_factory=dict)
+
+
 class GroupTableBody(Body, kw_only=True):
+    """`forbidden_table` has bits by group and topic (PermName.java)."""
+
     subscription_group_table: dict[str, GroupConfig] = field(default_factory=dict)
+    forbidden_table: dict[str, dict[str, Int]] = field(default_factory=dict)
     data_version: DataVersion | None = None
 
 
@@ -79,7 +111,7 @@ class TimeSpans(Body, kw_only=True):
 class ConsumerOffsets(Body, kw_only=True):
     """By `topic@group`, offsets by queue id."""
 
-    offset_table: dict[str, dict[str, Long]] = field(default_factory=dict)
+    offset_table: dict[str, dict[int, Long]] = field(default_factory=dict)
 
 
 class GroupStatus(Body, kw_only=True):
@@ -155,11 +187,14 @@ class QueueEntry(Body, kw_only=True):
 
 
 class QueueEntries(Body, kw_only=True):
-    """`first` and `end` are the offsets that the queue has."""
+    """`first` and `end` are the offsets that the queue has; the subscription is that of the group that was asked for, and
+    `filter_data` is for people."""
 
     first: Long = field(name="minQueueIndex")
     end: Long = field(name="maxQueueIndex")
     entries: list[QueueEntry] = field(default_factory=list, name="queueData")
+    subscription_data: SubscriptionData | None = None
+    filter_data: str | None = None
 
 
 class Replica(Body, kw_only=True):

@@ -29,8 +29,8 @@ class MessageQueue(Struct, rename="camel", frozen=True, order=True):
         """A queue from a map key. Raises ProtocolError."""
         try:
             return msgspec.json.decode(key, type=cls, strict=False)
-        except msgspec.DecodeError as error:
-            raise ProtocolError(f"{key!r} is not a message queue: {error}") from None
+        except (msgspec.DecodeError, RecursionError) as error:
+            raise ProtocolError(f"{key[:200]!r} is not a message queue: {error}") from None
 
 
 class DataVersion(Body, kw_only=True):

@@ -20,6 +20,17 @@ class CreateTopic(TopicHeader, kw_only=True):
     force: bool | None = None
 
 
+@request(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST)
+class CreateTopics(Header):
+    """The topics are in the body, `rockmq.protocol.bodies.admin.TopicConfigs`."""
+
+
+@request(RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC)
+class CreateStaticTopic(CreateTopic, kw_only=True):
+    """A broker's part of a static topic; its queues are in the body, `rockmq.protocol.bodies.static_topic.QueueMapping`.
+    With `force` the broker takes it even if it has another mapping."""
+
+
 class AllTopicConfigResponse(Header):
     total_topic_num: Int | None = None
 
@@ -50,14 +61,30 @@ class GetTopicStats(TopicHeader, kw_only=True):
 
 @request(RequestCode.GET_CONSUME_STATS)
 class GetConsumeStats(TopicHeader, kw_only=True):
+    """`topic_list` has topics with `;` between them, for which it doesn't matter whether the group subscribes to them."""
+
     consumer_group: Group
     topic: Topic | None = None
-    topic_list: str | None = None
+    topic_list: Topic | None = None
 
 
 @request(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP)
 class UpdateGroup(Header):
     pass
+
+
+@request(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST)
+class UpdateGroups(Header):
+    """The groups are in the body, `rockmq.protocol.bodies.admin.GroupConfigs`."""
+
+
+@request(RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN)
+class UpdateForbidden(TopicHeader, kw_only=True):
+    """Without `readable` it is only asked for."""
+
+    group: Group
+    topic: Topic
+    readable: bool | None = None
 
 
 @request(RequestCode.GET_BROKER_RUNTIME_INFO)
@@ -147,7 +174,7 @@ class ResetConsumerOffset(TopicHeader, kw_only=True):
 
 @request(RequestCode.CLONE_GROUP_OFFSET)
 class CloneGroupOffset(TopicHeader, kw_only=True):
-    src_group: str
+    src_group: Group
     dest_group: Group
     topic: Topic | None = None
     offline: bool = False
@@ -207,6 +234,15 @@ class GetTimeSpans(TopicHeader, kw_only=True):
     group: Group
 
 
+@request(RequestCode.QUERY_CORRECTION_OFFSET)
+class GetLowestOffsets(TopicHeader, kw_only=True):
+    """Apache's broker deletes the offsets of `filter_groups` (with `,` between them), so don't name any."""
+
+    topic: Topic
+    compare_group: Group
+    filter_groups: str | None = None
+
+
 @request(RequestCode.GET_ALL_PRODUCER_INFO)
 class GetAllProducers(Header):
     pass
@@ -220,6 +256,11 @@ class GetBrokerConsumeStats(Header, kw_only=True):
 @request(RequestCode.UPDATE_BROKER_CONFIG)
 class UpdateBrokerConfig(Header):
     """The changes are in the body, as Java properties text."""
+
+
+@request(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER)
+class GetBrokersSystemTopics(Header):
+    pass
 
 
 @request(RequestCode.VIEW_BROKER_STATS_DATA)
@@ -255,3 +296,23 @@ class GetQueueEntries(TopicHeader, kw_only=True):
 @request(RequestCode.GET_BROKER_HA_STATUS)
 class GetReplication(Header):
     pass
+
+
+@request(RequestCode.GET_BROKER_EPOCH_CACHE)
+class GetEpochs(Header):
+    pass
+
+
+@request(RequestCode.RESET_MASTER_FLUSH_OFFSET)
+class SetMasterFlushOffset(Header, kw_only=True):
+    """ResetMasterFlushOffsetHeader.java."""
+
+    master_flush_offset: Long
+
+
+@request(RequestCode.RESUME_CHECK_HALF_MESSAGE)
+class ResumeChecks(Header, kw_only=True):
+    """`msg_id` is an offset id."""
+
+    topic: Topic | None = None
+    msg_id: str

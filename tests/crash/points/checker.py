@@ -112,8 +112,8 @@ def compare(store: _core.Store, history: History, scanned: tuple[int, int] | Non
         expected = sum(one.position >= scanned[0] for one in records[:count])
         # Without any simple queue on disk, all may have been deleted, for a recovery to make them again; and so may one of
         # which nothing is left before.
-        queues = {one.queue for one in before if one.is_queued}
-        new = {one.queue for one in records[:count] if one.is_queued and one.position >= scanned[0]} - queues
+        queues = {queue for one in before for queue, _ in one.places}
+        new = {queue for one in records[:count] if one.position >= scanned[0] for queue, _ in one.places} - queues
         if (new or all(topic == load.BATCH_TOPIC for topic, _ in queues)) and scanned[1] != expected:
             expected += len(before)
         require(scanned[1] == expected, f"{scanned[1]} records were seen from {scanned[0]} on, not {expected}")
@@ -122,27 +122,28 @@ def compare(store: _core.Store, history: History, scanned: tuple[int, int] | Non
 
 
 def compare_queues(store: _core.Store, records: list[Placed], log_min: int, end: int) -> None:
-    queues: dict[tuple[str, int], list[Placed]] = {}
+    queues: dict[tuple[str, int], list[tuple[int, Placed]]] = {}
     for one in records:
-        if one.is_queued:
-            queues.setdefault(one.queue, []).append(one)
+        for queue, offset in one.places:
+            queues.setdefault(queue, []).append((offset, one))
     bounds = {(topic, queue_id): (low, high) for topic, queue_id, low, high in store.queues()}
     for queue, placed in queues.items():
-        there = [one for one in placed if one.position >= log_min]
+        there = [(offset, one) for offset, one in placed if one.position >= log_min]
         name = f"queue {queue[0][:10]}/{queue[1]}"
-        wanted = (len(placed) - len(there), len(placed))
+        behind = placed[-1][0] + placed[-1][1].count
+        wanted = (there[0][0] if there else behind, behind)
         # A queue whose messages are all deleted still knows its next offset.
         require(bounds.get(queue) == wanted, f"{name} is {bounds.get(queue)}, not {wanted}")
         if not there:
             continue
         got = store.get(*queue, wanted[0], 10_000, 1 << 30, end, None)
         found = stores.joined(got[5])
-        data = b"".join(one.data for one in there)
+        data = b"".join(one.data for _, one in there)
         if found != data:
             raise Fault(f"{name} gives other messages: {_difference(found, data)}")
-        for one in there[:: max(1, len(there) // 4)]:
-            by_tag = store.get(*queue, one.queue_offset, 1, 1, end, [one.tags_code])
-            require(by_tag[4] == 1, f"{_name(one)} isn't found by its tag: {by_tag[:5]}")
+        for offset, one in there[:: max(1, len(there) // 4)]:
+            by_tag = store.get(*queue, offset + one.count - 1, 1, 1, end, [one.tags_code])
+            require(by_tag[4] == one.count, f"{_name(one)} isn't found by its tag: {by_tag[:5]}")
     extra = bounds.keys() - queues.keys()
     require(all(bounds[queue][0] == bounds[queue][1] for queue in extra), f"queues that never were: {extra}")
 
@@ -173,7 +174,7 @@ def write_on(root: Path, up: load.Started, history: History, choice: random.Rand
     for number in range(choice.randint(1, 3)):
         one = load.record(choice, 900_000 + number, load.FIRST_TIME + 10**9)
         [placed] = history.append([one])
-        position, _, offset, _ = stores.append(up.store, one)
+        position, _, offset, _ = load.append(up.store, one)
         at = (placed.position, placed.queue_offset)
         require((position, offset) == at, f"the next record went to position and offset {(position, offset)}, not {at}")
     history.acknowledged = up.store.flush()

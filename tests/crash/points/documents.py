@@ -95,7 +95,7 @@ class Opened:
         assert isinstance(loop, SeededLoop)
         self.clock = LoopClock(loop, begin)
         self.topics = TopicTable(root, BrokerOptions(), self.clock)
-        self.offsets = ConsumerOffsets(root)
+        self.offsets = ConsumerOffsets(root, self.clock)
 
     def queues(self) -> dict[str, int]:
         for topic, config in self.topics.all().items():

@@ -7,6 +7,7 @@ from functools import cached_property
 from tests.support.model import BLANK, Record, java_hash, parse
 
 BLANK_SIZE = 8
+INNER_BATCH = 0xC0
 QueueKey = tuple[str, int]
 
 
@@ -33,6 +34,21 @@ class Placed(Record):
     @property
     def queue(self) -> QueueKey:
         return self.topic, self.queue_id
+
+    @cached_property
+    def count(self) -> int:
+        """Messages of an inner batch, 1 otherwise."""
+        return int(parse(self.properties)["INNER_NUM"]) if self.sys_flag & INNER_BATCH else 1
+
+    @cached_property
+    def places(self) -> list[tuple[QueueKey, int]]:
+        """The queues it is in, and at which offset."""
+        if not self.is_queued:
+            return []
+        found = parse(self.properties)
+        names, offsets = found.get("INNER_MULTI_DISPATCH"), found.get("INNER_MULTI_QUEUE_OFFSET")
+        light = zip(names.split(","), map(int, offsets.split(",")), strict=True) if names and offsets else ()
+        return [(self.queue, self.queue_offset), *(((name, 0), offset) for name, offset in light)]
 
     @cached_property
     def keys(self) -> list[str]:
@@ -87,18 +103,29 @@ class History:
 
     def append(self, records: list[Record]) -> list[Placed]:
         """Records that are about to be appended together."""
+        records = [self._completed(record) for record in records]
         size = sum(record.size for record in records)
         if size + BLANK_SIZE > self.file_size - self.end % self.file_size:
             self.end += -self.end % self.file_size or self.file_size * bool(self.end and not self._fits(size))
         placed = []
         for record in records:
-            key = record.topic, record.queue_id
-            offset = self._next[key] if record.is_queued else 0
-            self._next[key] += record.is_queued
+            offset = self._next[record.topic, record.queue_id] if record.is_queued else 0
             placed.append(Placed(**{**record.__dict__, "queue_offset": offset, "position": self.end}))
+            for key, _ in placed[-1].places:
+                self._next[key] += placed[-1].count
             self.end += placed[-1].size
         self.records += placed
         return placed
+
+    def _completed(self, record: Record) -> Record:
+        """With what the store says in the properties of its offsets."""
+        told = ""
+        if record.sys_flag & INNER_BATCH:
+            told = f"INNER_BASE\x01{self._next[record.topic, record.queue_id]}\x02"
+        elif names := parse(record.properties).get("INNER_MULTI_DISPATCH"):
+            offsets = ",".join(str(self._next[name, 0]) for name in names.split(","))
+            told = f"INNER_MULTI_QUEUE_OFFSET\x01{offsets}\x02"
+        return replace(record, properties=record.properties + told.encode())
 
     def _fits(self, size: int) -> bool:
         return size + BLANK_SIZE <= self.file_size
@@ -109,7 +136,8 @@ class History:
     def cut(self, count: int, end: int, log_min: int) -> None:
         """A recovery has kept the first `count` records, and from now on they may be seen by everybody."""
         for record in self.records[count:]:
-            self._next[record.queue] -= record.is_queued
+            for key, _ in record.places:
+                self._next[key] -= record.count
         del self.records[count:]
         self.end = self.acknowledged = end
         self.min_low = self.min_high = log_min

@@ -13,13 +13,15 @@ from rockmq import _core
 from rockmq.store import recovery
 from rockmq.store.checkpoint import Checkpoint
 from rockmq.store.files import AbortMark
-from tests.support.model import Record, batch
+from tests.support.model import Record, batch, parse
 from tests.unit.core import stores
 
 LOG_FILE, QUEUE_FILE, BATCH_QUEUE_FILE = 8 << 10, 20 * 12, 46 * 7
 INDEX_SLOTS, INDEX_ENTRIES = 7, 40
 BATCH_TOPIC = "batches"
-"""Has batch queues. Its messages are no inner batches, so that all that holds of other queues holds of these."""
+"""Has batch queues: inner batches, and messages by themselves."""
+INNER_BATCH = 0xC0
+LIGHT_QUEUES = ("%LMQ%a", "%LMQ%b", "%LMQ%c")
 TOPICS, QUEUES = ("orders", "T" * 130, BATCH_TOPIC), 2
 OPERATIONS = 45
 FIRST_TIME = 1_700_000_000_000
@@ -33,7 +35,7 @@ TWO: Directories = ("commitlog", "commitlog-b")
 
 def opened(root: Path, directories: Directories) -> _core.Store:
     sizes = {"log_file_size": LOG_FILE, "queue_file_size": QUEUE_FILE, "batch_queue_file_size": BATCH_QUEUE_FILE}
-    return stores.opened(root, **sizes, log_directories=directories)
+    return stores.opened(root, **sizes, log_directories=directories, light_queues_max=100)
 
 
 def index_of(store: _core.Store, root: Path, trusted_until: int | None) -> _core.Index:
@@ -61,7 +63,7 @@ def start(root: Path, directories: Directories) -> Started:
     checkpoint = Checkpoint.load(root / "checkpoint")
     store = opened(root, directories)
     begin = recovery.start(store.files(), checkpoint, was_killed=abort.was_there, now=1 << 62)
-    end, seen = store.recover(begin, True)
+    end, seen = store.recover(begin, True, had_queues=checkpoint.had_queues, had_batch_queues=checkpoint.had_batch_queues)
     store.flush()
     store.set_batch(BATCH_TOPIC)
     index = index_of(store, root, checkpoint.index if abort.was_there else None)
@@ -77,18 +79,38 @@ def record(choice: random.Random, number: int, now: int, *, queue: tuple[str, in
     properties = f"UNIQ_KEY\x01{number:06}\x02KEYS\x01k{number % 50} j{number}\x02TAGS\x01tag{number % 3}\x02"
     if rest:
         properties += "note\x01" + "n" * rest + "\x02"
+    body, sys_flag = choice.randbytes(size), 0
+    if queue is None:
+        sys_flag = choice.choice((0, 0, 0, 0, 0, 0, 0, 4, 8, 12))
+        if topic == BATCH_TOPIC and choice.random() < 0.5:
+            count = choice.choice((1, 2, 5, 30))
+            body = batch((number, choice.randbytes(min(size // count, 100)), b"") for _ in range(count))
+            properties, sys_flag = f"{properties}INNER_NUM\x01{count}\x02", INNER_BATCH
+        elif topic == "orders" and sys_flag == 0 and choice.random() < 0.3:
+            names = choice.sample(LIGHT_QUEUES, choice.randint(1, 2))
+            properties = f"{properties}INNER_MULTI_DISPATCH\x01{','.join(names)}\x02"
     return Record(
         topic=topic,
         queue_id=queue_id,
-        body=choice.randbytes(size),
+        body=body,
         properties=properties.encode(),
         flag=number,
-        sys_flag=choice.choice((0, 0, 0, 0, 0, 0, 0, 4, 8, 12)) if queue is None else 0,
+        sys_flag=sys_flag,
         born_timestamp=now - 5,
         born_host=stores.PEER,
         store_timestamp=now,
         store_host=stores.HOST,
     )
+
+
+def light_queues(one: Record) -> list[str]:
+    """Those that a record that wasn't stored yet is to be in."""
+    names = parse(one.properties).get("INNER_MULTI_DISPATCH")
+    return names.split(",") if names else []
+
+
+def append(store: _core.Store, one: Record) -> tuple[int, int, int, bool]:
+    return stores.append(store, one, light_queues=light_queues(one))
 
 
 class CoreLoad:
@@ -135,7 +157,7 @@ class CoreLoad:
     def _append(self) -> None:
         one = self._fresh()
         self._tell("append", [one])
-        position, _, offset, _ = stores.append(self._up.store, one)
+        position, _, offset, _ = append(self._up.store, one)
         self._tell("appended", [position], offset)
 
     def _batch(self) -> None:
@@ -162,6 +184,8 @@ class CoreLoad:
         position, stored = self._up.store.flush_queues(True)
         self._up.checkpoint.physic, self._up.checkpoint.logics = self._forced_until, stored
         self._up.checkpoint.position = min(position, self._up.store.flushed_position)
+        self._up.checkpoint.had_queues = self._up.store.has_queues
+        self._up.checkpoint.had_batch_queues = self._up.store.has_batch_queues
         self._up.checkpoint.save(self._root / "checkpoint")
 
     def _prepare(self) -> None:

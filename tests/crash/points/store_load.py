@@ -18,6 +18,9 @@ OPERATIONS = 60
 SETTINGS = {
     "mappedFileSizeCommitLog": load.LOG_FILE,
     "mappedFileSizeConsumeQueue": load.QUEUE_FILE,
+    "mapperFileSizeBatchConsumeQueue": load.BATCH_QUEUE_FILE,
+    "enableLmq": "true",
+    "enableMultiDispatch": "true",
     "maxHashSlotNum": load.INDEX_SLOTS,
     "maxIndexNum": load.INDEX_ENTRIES,
     "flushIntervalConsumeQueue": 137,
@@ -54,6 +57,7 @@ class Driven:
         """Raises ConfigError."""
         driven = cls(root, begin, settings)
         await driven.store.start()
+        driven.store.set_batch(load.BATCH_TOPIC)
         return driven
 
     def _on_flushed(self, position: int) -> None:
@@ -72,6 +76,7 @@ class Driven:
             born_timestamp=one.born_timestamp,
             flag=one.flag,
             sys_flag=one.sys_flag,
+            light_queues=load.light_queues(one),
         )
 
     async def flush(self) -> int:

@@ -47,7 +47,7 @@ def main() -> None:
     while (wanted := receive(channel)) is not None:
         kind, root, *arguments = wanted
         try:
-            LOADS[kind](Path(root), *arguments, tell).run()
+            LOADS[kind](Path(root), *arguments, tell).run()  # type: ignore[call-arg]
             tell("done")
         except BaseException:  # the listener reports it  # noqa: BLE001
             tell("broken", traceback.format_exc())

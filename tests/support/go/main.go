@@ -1,5 +1,7 @@
 // Each thing that Apache's Go client can ask for, once; what came of it is a JSON line. Arguments: name server, prefix of
-// topics and groups, and the steps to take (all if there are none).
+// topics and groups, and the steps to take (all if there are none). The topics told and cloned must be there with their
+// messages, three in the first, quota with its attribute, and order with its configuration; what administrators do with groups
+// comes from outside.
 package main
 
 import (
@@ -19,7 +21,7 @@ import (
 	"github.com/apache/rocketmq-client-go/v2/rlog"
 )
 
-const patience = 40 * time.Second
+const patience = 60 * time.Second
 
 type program struct {
 	servers  primitive.NamesrvAddr
@@ -40,25 +42,39 @@ func main() {
 		{"send", p.send}, {"async", p.async}, {"oneway", p.oneway}, {"batch", p.batch}, {"tags", p.tags},
 		{"orderly", p.orderly}, {"broadcast", p.broadcast}, {"delay", p.delay}, {"retry", p.retry},
 		{"deadLetter", p.deadLetter}, {"transaction", p.transaction}, {"request", p.request}, {"sql", p.sql},
+		{"large", p.large}, {"pull", p.pull}, {"namespace", p.namespace}, {"trace", p.trace}, {"cloned", p.cloned},
+		{"told", p.told},
+		{"quota", p.quota}, {"order", p.order}, {"busy", p.busy},
 	}
 	wanted := map[string]bool{}
 	for _, name := range os.Args[3:] {
 		wanted[name] = true
 	}
+	var running sync.WaitGroup // they mostly wait
 	for _, each := range steps {
 		if len(wanted) > 0 && !wanted[each.name] {
 			continue
 		}
-		line := map[string]any{"event": "step", "name": each.name}
-		if result, err := each.take(); err != nil {
-			line["fault"] = err.Error()
-		} else {
-			line["result"] = result
-		}
-		text, _ := json.Marshal(line)
-		fmt.Println(string(text))
+		running.Add(1)
+		go func(each step) {
+			defer running.Done()
+			line := map[string]any{"name": each.name}
+			if result, err := each.take(); err != nil {
+				line["fault"] = err.Error()
+			} else {
+				line["result"] = result
+			}
+			tell("step", line)
+		}(each)
 	}
+	running.Wait()
 	must(p.producer.Shutdown())
+}
+
+func tell(event string, line map[string]any) {
+	line["event"] = event
+	text, _ := json.Marshal(line)
+	fmt.Println(string(text))
 }
 
 func must(err error) {
@@ -380,4 +396,184 @@ func (p *program) sql() (any, error) {
 	}
 	return p.collect(p.topic("sql"), "sql",
 		consumer.MessageSelector{Type: consumer.SQL92, Expression: "number BETWEEN 1 AND 2 OR TAGS IS NULL"}, 2, true)
+}
+
+// large is compressed on its way: its consumer is told so.
+func (p *program) large() (any, error) {
+	body := strings.Repeat("large ü ", 2000)
+	message := p.message("large", 0)
+	message.Body = []byte(body)
+	if _, err := p.producer.SendSync(context.Background(), message); err != nil {
+		return nil, err
+	}
+	done := make(chan struct{})
+	var result string
+	err := p.consume(p.topic("large"), "large", all, done, func(_ context.Context, message *primitive.MessageExt) consumer.ConsumeResult {
+		if result == "" {
+			result = fmt.Sprintf("whole %t, compressed %t", string(message.Body) == body, message.SysFlag&primitive.FlagCompressed != 0)
+			close(done)
+		}
+		return consumer.ConsumeSuccess
+	})
+	return result, err
+}
+
+// pull is what a pull consumer polls and acknowledges.
+func (p *program) pull() (any, error) {
+	if err := p.fill("pull", 3); err != nil {
+		return nil, err
+	}
+	puller, err := rocketmq.NewPullConsumer(consumer.WithNameServer(p.servers), consumer.WithGroupName(p.topic("pull")),
+		consumer.WithInstance(p.topic("pull")), consumer.WithConsumeFromWhere(consumer.ConsumeFromFirstOffset))
+	if err != nil {
+		return nil, err
+	}
+	if err = puller.Subscribe(p.topic("pull"), all); err != nil {
+		return nil, err
+	}
+	if err = puller.Start(); err != nil {
+		return nil, err
+	}
+	defer puller.Shutdown()
+	seen, deadline := map[string]bool{}, time.Now().Add(patience)
+	for len(seen) < 3 && time.Now().Before(deadline) {
+		polled, err := puller.Poll(context.Background(), time.Second)
+		if consumer.IsNoNewMsgError(err) {
+			continue
+		} else if err != nil {
+			return nil, err
+		}
+		for _, message := range polled.GetMsgList() {
+			seen[string(message.Body)] = true
+		}
+		puller.ACK(context.Background(), polled, consumer.ConsumeSuccess)
+	}
+	bodies := []string{}
+	for body := range seen {
+		bodies = append(bodies, body)
+	}
+	sort.Strings(bodies)
+	return strings.Join(bodies, ", "), nil
+}
+
+// namespace is that of a tenant, in front of the names of topics and groups.
+func (p *program) namespace() (any, error) {
+	tenant := p.topic("tenant")
+	sender, err := rocketmq.NewProducer(producer.WithNameServer(p.servers), producer.WithGroupName(p.prefix+"-tenants"),
+		producer.WithInstanceName(p.prefix+"-tenants"), producer.WithNamespace(tenant))
+	if err != nil {
+		return nil, err
+	}
+	if err = sender.Start(); err != nil {
+		return nil, err
+	}
+	defer sender.Shutdown()
+	if _, err = sender.SendSync(context.Background(), p.message("namespace", 0)); err != nil {
+		return nil, err
+	}
+	within, err := p.collect(p.topic("namespace"), "namespace", all, 1, true, consumer.WithNamespace(tenant))
+	if err != nil {
+		return nil, err
+	}
+	outside, err := p.collect(tenant+"%"+p.topic("namespace"), "outside", all, 1, true)
+	return fmt.Sprintf("%s; %s", within, outside), err
+}
+
+// trace is what a producer tells of a message it has sent.
+func (p *program) trace() (any, error) {
+	config := &primitive.TraceConfig{Access: primitive.Local, Resolver: primitive.NewPassthroughResolver(p.servers)}
+	sender, err := rocketmq.NewProducer(producer.WithNameServer(p.servers), producer.WithGroupName(p.prefix+"-traced"),
+		producer.WithInstanceName(p.prefix+"-traced"), producer.WithTrace(config))
+	if err != nil {
+		return nil, err
+	}
+	if err = sender.Start(); err != nil {
+		return nil, err
+	}
+	defer sender.Shutdown()
+	if _, err = sender.SendSync(context.Background(), p.message("trace", 0)); err != nil {
+		return nil, err
+	}
+	done := make(chan struct{})
+	var found string
+	err = p.consume("RMQ_SYS_TRACE_TOPIC", "trace", all, done, func(_ context.Context, message *primitive.MessageExt) consumer.ConsumeResult {
+		fields := strings.Split(string(message.Body), "\x01")
+		if found == "" && len(fields) > 6 && fields[4] == p.topic("trace") {
+			found = strings.Join([]string{fields[0], fields[3], fields[4], fields[6], fields[7]}, ", ")
+			close(done)
+		}
+		return consumer.ConsumeSuccess
+	})
+	return found, err
+}
+
+// quota sends until it is refused, as it has to be soon.
+func (p *program) quota() (any, error) {
+	for number := 0; number < 1000; number++ {
+		if _, err := p.producer.SendSync(context.Background(), p.message("quota", number)); err != nil {
+			return strings.Contains(err.Error(), "quota of 5 messages a second; try again in"), nil
+		}
+	}
+	return nil, fmt.Errorf("not refused")
+}
+
+// cloned consumes for a group that has another group's offsets.
+func (p *program) cloned() (any, error) {
+	return p.collect(p.topic("cloned"), "cloned", all, 1, false)
+}
+
+// told has a consumer do what administrators ask of it, until it has had each message anew.
+func (p *program) told() (any, error) {
+	var lock sync.Mutex
+	times := map[string]int{}
+	done := make(chan struct{})
+	err := p.consume(p.topic("told"), "told", all, done, func(_ context.Context, message *primitive.MessageExt) consumer.ConsumeResult {
+		lock.Lock()
+		defer lock.Unlock()
+		tell("told", map[string]any{"text": string(message.Body)})
+		times[string(message.Body)]++
+		again := 0
+		for _, count := range times {
+			if count > 1 {
+				again++
+			}
+		}
+		if times[string(message.Body)] == 2 && again == 3 {
+			close(done)
+		}
+		return consumer.ConsumeSuccess
+	})
+	return "each anew", err
+}
+
+// order tells the queues that messages of an order topic go to.
+func (p *program) order() (any, error) {
+	queues := map[int]bool{}
+	for number := 0; number < 12; number++ {
+		result, err := p.producer.SendSync(context.Background(), p.message("order", number))
+		if err != nil {
+			return nil, err
+		}
+		queues[result.MessageQueue.QueueId] = true
+	}
+	return fmt.Sprint(queues), nil
+}
+
+// busy begins transactions that nobody ends, until the broker takes no more of them: what it says then.
+func (p *program) busy() (any, error) {
+	sender, err := rocketmq.NewTransactionProducer(decisions{}, producer.WithNameServer(p.servers), producer.WithRetry(2),
+		producer.WithGroupName(p.prefix+"-busy"), producer.WithInstanceName(p.prefix+"-busy"))
+	if err != nil {
+		return nil, err
+	}
+	if err = sender.Start(); err != nil {
+		return nil, err
+	}
+	defer sender.Shutdown()
+	for number := 2; number < 10; number++ {
+		if _, err = sender.SendMessageInTransaction(context.Background(), p.message("busy", number)); err != nil {
+			return err.Error(), nil
+		}
+	}
+	return nil, fmt.Errorf("not refused")
 }

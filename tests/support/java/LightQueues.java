@@ -44,7 +44,7 @@ public final class LightQueues {
             consumer.updateConsumeOffset(queue, next);
             consumer.getDefaultMQPullConsumerImpl().getOffsetStore().persist(queue);
         }
-        consumer.shutdown();
+        Ending.of(consumer::shutdown);
         Lines.print("done");
         System.exit(0);
     }
@@ -63,6 +63,6 @@ public final class LightQueues {
             Lines.print("sent", "number", number, "status", result.getSendStatus(), "offsetMsgId", result.getOffsetMsgId());
             number++;
         }
-        producer.shutdown();
+        Ending.of(producer::shutdown);
     }
 }

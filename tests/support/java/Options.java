@@ -1,5 +1,6 @@
 import java.util.LinkedHashMap;
 import java.util.Map;
+import org.apache.rocketmq.remoting.RPCHook;
 
 /** Arguments of the form key=value. */
 final class Options {
@@ -29,6 +30,17 @@ final class Options {
 
     int number(String key, int otherwise) {
         return values.containsKey(key) ? Integer.parseInt(values.get(key)) : otherwise;
+    }
+
+    /** What signs requests, or null without accessKey. Brokers' older libraries have it, and since 5.3 the client's. */
+    RPCHook hook() throws ReflectiveOperationException {
+        if (!values.containsKey("accessKey")) {
+            return null;
+        }
+        String where = "org.apache.rocketmq.acl.common.";
+        Class<?> credentials = Class.forName(where + "SessionCredentials");
+        Object given = credentials.getConstructor(String.class, String.class).newInstance(text("accessKey"), text("secretKey"));
+        return (RPCHook) Class.forName(where + "AclClientRPCHook").getConstructor(credentials).newInstance(given);
     }
 
     boolean flag(String key) {

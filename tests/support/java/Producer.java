@@ -22,8 +22,8 @@ public final class Producer {
     private String mode;
     private String prefix;
 
-    private Producer(Options options) {
-        producer = new DefaultMQProducer(options.text("group", "producer-group"));
+    private Producer(Options options) throws ReflectiveOperationException {
+        producer = new DefaultMQProducer(options.text("group", "producer-group"), options.hook());
         producer.setNamesrvAddr(options.text("namesrv"));
         producer.setMqClientApiTimeout(20_000);
         producer.setVipChannelEnabled(options.flag("vip"));
@@ -49,7 +49,7 @@ public final class Producer {
                 Lines.print("finished", "mode", mode);
             }
         } finally {
-            program.producer.shutdown();
+            Ending.of(program.producer::shutdown);
         }
         Lines.print("done");
         System.exit(0);
@@ -97,7 +97,7 @@ public final class Producer {
                     throw new IllegalArgumentException("mode " + mode);
             }
         } catch (Exception e) {
-            Lines.print("failed", "mode", mode, "index", index, "error", e.toString());
+            Lines.print("failed", "mode", mode, "index", index, "error", e.toString(), "cause", String.valueOf(e.getCause()));
             return false;
         }
     }

@@ -33,7 +33,7 @@ public final class Puller {
             }
             Thread.sleep(options.number("pauseMs", 0));
         }
-        consumer.shutdown();
+        Ending.of(consumer::shutdown);
         Lines.print("done");
         System.exit(0);
     }

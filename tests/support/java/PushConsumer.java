@@ -13,6 +13,8 @@ import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
+import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueAveragely;
+import org.apache.rocketmq.client.exception.MQClientException;
 import org.apache.rocketmq.client.impl.consumer.ProcessQueue;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.MessageExt;
@@ -40,11 +42,13 @@ public final class PushConsumer {
     public static void main(String[] args) throws Exception {
         Options options = new Options(args);
         PushConsumer program = new PushConsumer(options);
-        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(options.text("group"));
+        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(options.text("group"), options.hook(),
+            new AllocateMessageQueueAveragely());
         consumer.setNamesrvAddr(options.text("namesrv"));
         consumer.setMqClientApiTimeout(20_000);
         consumer.setVipChannelEnabled(options.flag("vip"));
-        consumer.setPollNameServerInterval(options.number("pollMs", 30_000));
+        consumer.setPollNameServerInterval(options.number("pollMs", 1_000));
+        consumer.setHeartbeatBrokerInterval(options.number("heartbeatMs", 30_000));
         consumer.setMaxReconsumeTimes(options.number("maxReconsumeTimes", -1));
         consumer.setConsumeFromWhere(ConsumeFromWhere.valueOf(options.text("from", "CONSUME_FROM_FIRST_OFFSET")));
         consumer.setConsumeThreadMin(options.number("threads", 4));
@@ -82,8 +86,16 @@ public final class PushConsumer {
         Lines.print("started");
         program.await(consumer, options.number("timeoutMs", Integer.MAX_VALUE));
         consumer.getDefaultMQPushConsumerImpl().persistConsumerOffset();
-        TimeUnit.MILLISECONDS.sleep(300); // shutdown does the same, and drops what the event loop has not written yet
-        consumer.shutdown();
+        // Shutdown does the same, and drops what the event loop has not written yet: what is answered came behind that.
+        try {
+            for (MessageQueue queue : consumer.getDefaultMQPushConsumerImpl().getRebalanceImpl().getProcessQueueTable()
+                .keySet()) {
+                consumer.maxOffset(queue);
+            }
+        } catch (MQClientException e) {
+            Lines.print("unanswered", "error", e.toString());
+        }
+        Ending.of(consumer::shutdown);
         Lines.print("done", "different", program.seen.size());
         stopped.countDown();
         System.exit(0);

@@ -30,12 +30,13 @@ import org.apache.rocketmq.common.message.MessageQueue;
 
 /**
  * What a Java client can ask for, once each, in the order of `steps` (default: all). Every step prints its name and either
- * what came of it or the error. Topics must be new: results are counts and contents that depend on what was sent before.
+ * what came of it or the error. Topics must be new: results are counts and contents that depend on what was sent before. But
+ * `topic`-ordered must be there, with an order configuration, and `topic`-cloned with messages, some consumed by `group`-cloned.
  */
 public final class Steps {
     private static final String[] ALL = {
         "send", "queues", "offsets", "search", "view", "query", "pull", "pullNothing", "pullFilter", "commit", "sendBack",
-        "litePull", "orderly", "delay", "transaction", "request"};
+        "litePull", "orderly", "delay", "transaction", "request", "orderTopic", "cloned", "namespace"};
 
     private final Options options;
     private final String topic;
@@ -63,8 +64,8 @@ public final class Steps {
                 Lines.print("step", "name", step, "error", e.toString());
             }
         }
-        steps.puller.shutdown();
-        steps.producer.shutdown();
+        Ending.of(steps.puller::shutdown);
+        Ending.of(steps.producer::shutdown);
         Lines.print("done");
         System.exit(0);
     }
@@ -127,6 +128,12 @@ public final class Steps {
                 return transaction();
             case "request":
                 return request();
+            case "orderTopic":
+                return producer.fetchPublishMessageQueues(topic + "-ordered").size();
+            case "cloned":
+                return body(consume(group + "-cloned", topic + "-cloned", 1, false).get(0));
+            case "namespace":
+                return namespace();
             default:
                 throw new IllegalArgumentException("step " + step);
         }
@@ -161,7 +168,7 @@ public final class Steps {
             consumer.commitSync();
             return messages.size();
         } finally {
-            consumer.shutdown();
+            Ending.of(consumer::shutdown);
         }
     }
 
@@ -208,12 +215,12 @@ public final class Steps {
             boolean checked = asked.await(options.number("checkMs", 90_000), TimeUnit.MILLISECONDS);
             List<String> bodies = new ArrayList<>();
             for (MessageExt message : consume(group + "-transaction-consumer", transactional, checked ? 2 : 1, false)) {
-                bodies.add(new String(message.getBody(), StandardCharsets.UTF_8));
+                bodies.add(body(message));
             }
             Collections.sort(bodies);
             return bodies + "/" + checked;
         } finally {
-            sender.shutdown();
+            Ending.of(sender::shutdown);
         }
     }
 
@@ -246,15 +253,43 @@ public final class Steps {
             answered.await(30, TimeUnit.SECONDS);
             return new String(reply.getBody(), StandardCharsets.UTF_8);
         } finally {
-            replier.shutdown();
+            Ending.of(replier::shutdown);
         }
     }
 
+    /** A tenant's message as it sees it, and the queues that others see. */
+    private Object namespace() throws Exception {
+        String tenant = topic + "-tenant";
+        DefaultMQProducer sender = new DefaultMQProducer(group + "-namespace");
+        sender.setNamespace(tenant);
+        sender.setNamesrvAddr(namesrv);
+        sender.setSendMsgTimeout(10_000);
+        sender.start();
+        try {
+            sender.send(new Message("within", "inside".getBytes(StandardCharsets.UTF_8)));
+            MessageExt message = consume(tenant, group + "-namespace", "within", 1, false).get(0);
+            return message.getTopic() + "/" + body(message) + "/"
+                + puller.fetchSubscribeMessageQueues(tenant + "%within").size();
+        } finally {
+            Ending.of(sender::shutdown);
+        }
+    }
+
+    private static String body(MessageExt message) {
+        return new String(message.getBody(), StandardCharsets.UTF_8);
+    }
+
     private List<MessageExt> consume(String consumerGroup, String from, int count, boolean orderly) throws Exception {
+        return consume(null, consumerGroup, from, count, orderly);
+    }
+
+    private List<MessageExt> consume(String namespace, String consumerGroup, String from, int count, boolean orderly)
+        throws Exception {
         List<MessageExt> received = Collections.synchronizedList(new ArrayList<>());
         Set<String> ids = ConcurrentHashMap.newKeySet();
         CompletableFuture<Void> enough = new CompletableFuture<>();
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(consumerGroup);
+        consumer.setNamespace(namespace);
         consumer.setNamesrvAddr(namesrv);
         consumer.setMqClientApiTimeout(20_000);
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
@@ -275,7 +310,7 @@ public final class Steps {
             enough.get(60, TimeUnit.SECONDS);
             return received;
         } finally {
-            consumer.shutdown();
+            Ending.of(consumer::shutdown);
         }
     }
 

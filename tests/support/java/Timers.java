@@ -45,7 +45,7 @@ public final class Timers {
                 Lines.print("recalled", "key", key, "msgId", id);
             }
         }
-        producer.shutdown();
+        Ending.of(producer::shutdown);
         Lines.print("done");
         System.exit(0);
     }

@@ -1,4 +1,5 @@
 import java.nio.charset.StandardCharsets;
+import org.apache.rocketmq.client.exception.MQClientException;
 import org.apache.rocketmq.client.producer.LocalTransactionState;
 import org.apache.rocketmq.client.producer.SendResult;
 import org.apache.rocketmq.client.producer.TransactionListener;
@@ -9,6 +10,7 @@ import org.apache.rocketmq.common.message.MessageExt;
 /**
  * Sends transactions and answers the broker's questions until it is ended. `send` lists prefix:count:state, whose messages
  * are those of `Content`; `answers` lists prefix:state, what to say when asked about one. States are commit, rollback, unknown.
+ * A send that fails is told with its causes.
  */
 public final class Transactions {
     public static void main(String[] args) throws Exception {
@@ -43,7 +45,17 @@ public final class Transactions {
             String[] parts = batch.split(":");
             for (int i = 0; parts.length == 3 && i < Integer.parseInt(parts[1]); i++) {
                 Message message = Content.message(options.text("topic"), parts[0], i, 0);
-                SendResult result = producer.sendMessageInTransaction(message, state(parts[2]));
+                SendResult result;
+                try {
+                    result = producer.sendMessageInTransaction(message, state(parts[2]));
+                } catch (MQClientException e) {
+                    StringBuilder causes = new StringBuilder();
+                    for (Throwable cause = e; cause != null; cause = cause.getCause()) {
+                        causes.append(cause).append('\n');
+                    }
+                    Lines.print("failed", "keys", message.getKeys(), "error", causes.toString());
+                    continue;
+                }
                 Lines.print("sent", "keys", message.getKeys(), "status", result.getSendStatus(), "msgId", result.getMsgId(),
                     "queueOffset", result.getQueueOffset());
             }

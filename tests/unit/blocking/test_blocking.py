@@ -9,17 +9,20 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from rockmq.blocking import Client, ConsumedMessage
+from rockmq.blocking import Client, ConsumedMessage, PopMessage
 from rockmq.blocking.bridge import Portal
 from rockmq.client import (
     ClientClosed,
+    ClientError,
     Decision,
     InvalidMessage,
     Message,
+    MessageQueue,
     RouteNotFound,
     SendReceipt,
     StoredMessage,
@@ -138,7 +141,7 @@ async def test_errors_are_those_of_the_client(rockmq_server: Server) -> None:
                 use()
         mq.close()
         producer.close()
-        with pytest.raises(KeyError):
+        with pytest.raises(ClientError, match="serializer is 'none': expected 'json', 'binary'"):
             Client(namesrv, serializer="none")  # type: ignore[arg-type]
         eventually(lambda: not [each for each in threading.enumerate() if each.name.startswith("rockmq")], 20, "no threads")
 
@@ -229,5 +232,116 @@ async def test_a_handler_that_is_interrupted_ends_first(rockmq_server: Server) -
             assert ended.is_set()
             running.join(20)
             assert sum(filter(None, mq.committed_offsets("cg", "orders").values())) == 1
+
+    await in_thread(test, rockmq_server)
+
+
+async def test_handlers_commit_and_pop_in_threads(rockmq_server: Server) -> None:
+    def test(namesrv: str) -> None:
+        seen: list[bytes] = []
+        popped: list[list[bytes]] = []
+        done, all_popped = threading.Event(), threading.Event()
+
+        def handle(message: ConsumedMessage) -> None:
+            seen.append(message.body)
+            if len(seen) == 2:
+                message.rollback(0.05)
+            elif message.body == b"2":
+                message.commit()
+                done.set()
+
+        def work(batch: list[PopMessage]) -> None:
+            popped.append([message.body for message in batch])
+            if sum(map(len, popped)) == 3:
+                all_popped.set()
+
+        with Client(namesrv) as mq:
+            mq.create_topic("orders", 1)
+            with mq.producer("pg") as producer:
+                producer.send_batch([Message("orders", b"%d" % number) for number in range(3)])
+            ordered = mq.consumer("cg", ["orders"], order=True, auto_commit=False, from_where="first")
+            with ordered as consumer, ThreadPoolExecutor() as pool:
+                running = pool.submit(consumer.run, handle)
+                assert done.wait(30)
+                consumer.close()
+                running.result(30)
+            assert list(mq.committed_offsets("cg", "orders").values()) == [3]
+            with mq.pop_consumer("pops", ["orders"], from_where="first") as pops, ThreadPoolExecutor() as pool:
+                running = pool.submit(pops.run_batches, work, 10, 1)
+                assert all_popped.wait(30)
+                pops.close()
+                running.result(30)
+        assert seen == [b"0", b"1", b"0", b"1", b"2"]
+        assert sorted(body for batch in popped for body in batch) == [b"0", b"1", b"2"]
+
+    await in_thread(test, rockmq_server)
+
+
+@dataclass
+class Order:
+    number: int
+
+
+async def test_bodies_are_decoded_in_threads(rockmq_server: Server) -> None:
+    def test(namesrv: str) -> None:
+        handled: list[int] = []
+        done, rebalanced = threading.Event(), threading.Event()
+
+        def handle(message: ConsumedMessage[Order]) -> None:
+            handled.append(message.body.number)
+            done.set()
+
+        def listen(won: list[MessageQueue], lost: list[MessageQueue]) -> None:
+            assert mq.queues("orders"), "it may use the client"
+            rebalanced.set()
+
+        with Client(namesrv) as mq:
+            mq.create_topic("orders", 1)
+            with mq.producer("pg") as producer:
+                producer.send(Message.json("orders", Order(7)))
+            with mq.consumer("one", ["orders"], from_where="first", decode=Order, on_rebalance=listen) as consumer:
+                with next(consumer).process() as message:
+                    assert (message.body, message.stored.body) == (Order(7), b'{"number":7}')
+                assert rebalanced.wait(30)
+            with (
+                mq.consumer("two", ["orders"], from_where="first", decode=Order) as consumer,
+                ThreadPoolExecutor() as pool,
+            ):
+                running = pool.submit(consumer.run, handle, ordered_by=lambda message: message.body.number)
+                assert done.wait(30)
+                consumer.close()
+                running.result(30)
+            with mq.pop_consumer("three", ["orders"], from_where="first", decode=Order) as pops:
+                (popped,) = pops.fetch(1, timeout=30)
+                assert popped.body == Order(7)
+                popped.ack()
+            with mq.lite_pull_consumer("four", ["orders"], from_where="first", decode=Order) as lite:
+                assert next(lite).body == Order(7)
+        assert handled == [7]
+
+    await in_thread(test, rockmq_server)
+
+
+async def test_handlers_decide_by_what_they_return(rockmq_server: Server) -> None:
+    def test(namesrv: str) -> None:
+        done = threading.Event()
+
+        def handle(message: ConsumedMessage) -> Decision | None:
+            if message.body == b"2":
+                done.set()
+                return Decision.COMMIT
+            return None
+
+        with Client(namesrv) as mq:
+            mq.create_topic("orders", 1)
+            with mq.producer("pg") as producer:
+                producer.send_batch([Message("orders", b"%d" % number) for number in range(3)])
+            ordered = mq.consumer("cg", ["orders"], order=True, auto_commit=False, from_where="first")
+            with ordered as consumer, ThreadPoolExecutor() as pool:
+                running = pool.submit(consumer.run, handle)
+                assert done.wait(30)
+                consumer.close()
+                running.result(30)
+            assert list(mq.committed_offsets("cg", "orders").values()) == [3]
 
     await in_thread(test, rockmq_server)

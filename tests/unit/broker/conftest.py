@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from rockmq.base.clock import Clock
+from rockmq.broker import server
 from rockmq.broker.durability import DurabilityGate
 from rockmq.broker.server import Broker
 from rockmq.config.broker import BrokerOptions
@@ -49,6 +50,12 @@ def slow_disk() -> Iterator[None]:
             patch.undo()
             for gate, position in late:
                 gate.advance(position)
+
+
+@pytest.fixture
+def unswept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Brokers that don't look at what waits, as they would every 5 s: what ends it is what came."""
+    monkeypatch.setattr(server, "SWEEP_SECONDS", 3600.0)
 
 
 @pytest.fixture

@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from rockmq.broker.server import Broker
-from rockmq.protocol.codec import FRAME_SIZE_MAX
+from rockmq.protocol.codec import FRAME_SIZE_MAX, encode_batch
 from rockmq.protocol.codes import RequestCode, ResponseCode
-from rockmq.protocol.message import encode_batch
 from tests.support.wire import RawClient, frame, request, send_fields
 from tests.unit.broker.conftest import running
 
@@ -196,12 +195,23 @@ async def test_topic_is_not_created_without_auto_create(tmp_path: Path) -> None:
         client.close()
 
 
-@pytest.mark.parametrize("code", [9999, 371, -1, 200_070])
+@pytest.mark.parametrize("code", [9999, 371, -1, *range(200_070, 200_080)])
 async def test_unknown_code_is_told_as_not_supported(broker: Broker, code: int) -> None:
     client = await RawClient.connect(broker.address)
     header = await client.ask(request(code, {"any": "thing"}))
     assert header["code"] == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
     assert str(code) in str(header["remark"])
+    client.close()
+
+
+async def test_a_lite_topic_is_refused(broker: Broker) -> None:
+    """The kind of topic that 5.5 has for the codes from 200070 on."""
+    client = await RawClient.connect(broker.address)
+    fields = {"topic": "L", "defaultTopic": "TBW102", "readQueueNums": "1", "writeQueueNums": "1", "perm": "6"}
+    fields |= {"topicFilterType": "SINGLE_TAG", "attributes": "+message.type=LITE"}
+    header = await client.ask(request(RequestCode.UPDATE_AND_CREATE_TOPIC, fields))
+    assert header["code"] == ResponseCode.INVALID_PARAMETER
+    assert "message.type=LITE is not built" in str(header["remark"])
     client.close()
 
 

@@ -1,20 +1,27 @@
 """Topics with queue.type=BatchCQ: how they come to be, what is sent to them, and what is pulled."""
 
+import asyncio
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 
-from rockmq.base.errors import ConfigError
+from rockmq import embedded
+from rockmq.base.errors import ConfigError, ProtocolError
 from rockmq.broker.server import Broker
+from rockmq.client import Client
+from rockmq.client.admin import TopicSettings
 from rockmq.protocol import codec, properties
-from rockmq.protocol.codec import Command, decode_records
+from rockmq.protocol.codec import Command, decode_records, encode_batch
 from rockmq.protocol.codes import RequestCode, ResponseCode
 from rockmq.protocol.headers.admin import DeleteTopic
-from rockmq.protocol.message import decode_stored, encode_batch
+from rockmq.protocol.message import decode_stored
 from rockmq.remoting.client import RemotingClient
+from tests.support.model import Record
 from tests.unit.broker.conftest import running
 from tests.unit.broker.test_messages import create_request, pull_request, send_request, sent
+from tests.unit.core import stores
 
 
 def create(attributes: str = "+queue.type=BatchCQ") -> Command:
@@ -111,6 +118,18 @@ async def test_an_inner_batch_is_refused_for_what_any_message_is(broker: Broker,
     assert (await remote.invoke(broker.address, pull_request(), 5)).code == ResponseCode.PULL_NOT_FOUND
 
 
+@pytest.mark.parametrize("sys_flag", [0x1, 0x301])
+async def test_a_batch_that_consumers_could_not_take_apart_is_refused(
+    broker: Broker, remote: RemotingClient, sys_flag: int
+) -> None:
+    """Row 2.5: they decompress the record's body, and would find no batch; those behind it wouldn't be reached."""
+    await remote.ask(broker.address, create(), 5)
+    request = send_request(batch(3), batch=True, sys_flag=sys_flag, UNIQ_KEY="whole")
+    refused = await remote.invoke(broker.address, request, 5)
+    assert (refused.code, "compressed" in (refused.remark or "")) == (ResponseCode.MESSAGE_ILLEGAL, True)
+    assert (await sent(remote, broker, send_request(batch(3), batch=True, UNIQ_KEY="whole"))).queue_offset == 0
+
+
 async def test_queues_that_contradict_the_document_are_told(
     tmp_path: Path, remote: RemotingClient, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -143,3 +162,80 @@ async def test_simple_queues_stay_what_they_are(tmp_path: Path, remote: Remoting
         refused = await remote.invoke(broker.address, create(), 5)
         assert (refused.code, "T has simple queues" in (refused.remark or "")) == (ResponseCode.INVALID_PARAMETER, True)
         await remote.ask(broker.address, create(""), 5)
+
+
+@pytest.mark.parametrize("lost", [["batchconsumequeue"], ["batchconsumequeue/T"], ["consumequeue", "batchconsumequeue"]])
+async def test_lost_batch_queues_come_back_though_no_message_tells_of_them(
+    tmp_path: Path, remote: RemotingClient, lost: list[str]
+) -> None:
+    """Row 4.1: the topic's attribute does, as in Apache's broker; and what was deleted stays so."""
+    async with running(tmp_path) as broker:
+        for topic in ("T", "gone"):
+            await remote.ask(broker.address, create_request(topic=topic, queues=2, attributes="+queue.type=BatchCQ"), 5)
+        await sent(remote, broker, send_request(b"single"))
+        await sent(remote, broker, send_request(batch(2), batch=True, UNIQ_KEY="whole"))
+        await sent(remote, broker, send_request(b"last"))
+        await sent(remote, broker, send_request(b"x", topic="gone"))
+        await remote.ask(broker.address, codec.request(RequestCode.DELETE_TOPIC_IN_BROKER, DeleteTopic(topic="gone")), 5)
+    for name in lost:
+        shutil.rmtree(tmp_path / name)
+    for _ in range(2):
+        async with running(tmp_path) as broker:
+            messages = decode_stored((await remote.ask(broker.address, pull_request(), 5)).body)
+            assert [(message.queue_offset, message.body) for message in messages] == [
+                (0, b"single"),
+                (1, b"b0"),
+                (2, b"b1"),
+                (3, b"last"),
+            ]
+        assert not (tmp_path / "consumequeue" / "T").exists()
+        assert not (tmp_path / "batchconsumequeue" / "gone").exists()
+
+
+MALFORMED = {
+    "no batch": (b"garbage", 2, [b"garbage"]),
+    "cut off": (batch(2, "bad")[:-1], 2, [batch(2, "bad")[:-1]]),
+    "more than it says": (batch(2, "bad"), 1, [batch(2, "bad")]),
+    "fewer than it says": (batch(2, "bad"), 3, [b"bad0", b"bad1"]),
+    "many fewer": (batch(2, "bad"), 32_767, [b"bad0", b"bad1"]),
+}
+"""By name the body and the number of messages it is said to have, and what is found of it."""
+
+
+@pytest.mark.parametrize("are_lost", [False, True], ids=["", "lost queues"])
+@pytest.mark.parametrize("case", MALFORMED)
+async def test_a_malformed_batch_in_the_log_holds_nobody_up(tmp_path: Path, case: str, are_lost: bool) -> None:
+    """Row 2.5: it takes the offsets that it says, and those behind it are read and popped."""
+    body, said, bad = MALFORMED[case]
+    async with embedded.serve(tmp_path, flush="ASYNC_FLUSH") as server, Client(server.namesrv) as mq:
+        await mq.admin.topics.put(TopicSettings("T", 1, 1, attributes={"queue.type": "BatchCQ"}))
+    size = embedded.LOG_FILE_SIZE
+    store = stores.opened(tmp_path, log_file_size=size, queue_file_size=6_000_000, batch_queue_file_size=13_800_000)
+    store.recover(0, True)
+    for each, count in ((batch(2), 2), (body, said), (batch(2, "c"), 2)):
+        stores.append(store, Record("T", 0, each, b"INNER_NUM\x01%d\x02" % count, sys_flag=0xC0, store_timestamp=1))
+    store.close()
+    if are_lost:
+        shutil.rmtree(tmp_path / "batchconsumequeue")
+    async with embedded.serve(tmp_path, flush="ASYNC_FLUSH") as server, Client(server.namesrv) as mq:
+        (queue,) = await mq.queues("T")
+        behind = 2 + said
+        assert await mq.max_offset(queue) == behind + 2
+        expected = [b"b0", b"b1", *bad, b"c0", b"c1"]
+        async with mq.lite_pull_consumer("readers", from_where="first") as reader, asyncio.timeout(20):
+            await reader.assign([queue])
+            found: list[tuple[int | None, bytes]] = []
+            while len(found) < len(expected):
+                try:
+                    found += [(each.queue_offset, each.body) for each in await reader.poll()]
+                except ProtocolError:
+                    found.append((None, body))
+        assert [each for _, each in found] == expected
+        assert [offset for offset, _ in found[-2:]] == [behind, behind + 1]
+        assert [offset is None for offset, _ in found] == [False, False, *(each == body for each in bad), False, False]
+        async with mq.pop_consumer("poppers", ["T"], from_where="first") as popper, asyncio.timeout(20):
+            popped: set[bytes] = set()
+            while popped != set(expected):
+                message = await anext(popper)
+                popped.add(message.stored.body)
+                await message.ack()

@@ -54,6 +54,7 @@ async def offsets(remote: RemotingClient, broker: Broker) -> dict[str, int]:
 async def test_a_message_comes_when_its_level_is_over(
     tmp_path: Path, remote: RemotingClient, clock: FakeClock, flush: str
 ) -> None:
+    """Pitfall 9.17: what it was delayed by is in its properties still, and doesn't delay it again."""
     async with running(tmp_path, clock, flushDiskType=flush) as broker:
         await remote.ask(broker.address, create_request(), 5)
         result = await sent(remote, broker, send_request(b"later", queue_id=2, tag="paid", DELAY="3", mine="ä"))
@@ -148,14 +149,17 @@ async def test_after_a_stop_in_order_each_comes_once(
         clock.seconds += 1
         await pulled(remote, broker, wait=True)
     async with running(tmp_path, clock, flushDiskType=flush) as broker:
+        async with asyncio.timeout(30):  # for the disk
+            while len(await pulled(remote, broker)) < len(bodies):
+                await asyncio.sleep(0.02)
         await settled()
         assert sorted(each.body for each in await pulled(remote, broker)) == sorted(bodies)
     async with running(tmp_path, clock, flushDiskType=flush) as broker:
         clock.seconds += 4
-        await settled()
-        assert [each.body for each in await pulled(remote, broker, offset=1000)] == [b"the first"]
+        (message,) = await pulled(remote, broker, offset=1000, wait=True)
+        assert message.body == b"the first"
         table = {"1": 1000, "2": 1}
-        async with asyncio.timeout(5):  # what isn't forced yet isn't told
+        async with asyncio.timeout(30):  # what isn't forced yet isn't told
             while await offsets(remote, broker) != table:
                 await asyncio.sleep(0.05)
         runtime = await remote.ask(broker.address, Command(RequestCode.GET_BROKER_RUNTIME_INFO, 0), 5)
@@ -176,7 +180,7 @@ async def test_what_was_saved_is_where_delivery_goes_on(tmp_path: Path, remote: 
     async with running(tmp_path, clock, flushDelayOffsetInterval="100") as broker:
         await settled()
         assert [each.body for each in await pulled(remote, broker)] == [b"level 1 1", b"level 1 2"]
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             while json.loads(document.read_bytes())["offsetTable"] != {"1": 3, "2": 3, "33": 5}:
                 await asyncio.sleep(0.05)
         assert json.loads(document.read_bytes())["dataVersion"]["counter"] > 4

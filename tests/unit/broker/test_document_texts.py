@@ -73,6 +73,7 @@ def test_a_broker_has_the_groups_of_apaches(tmp_path: Path) -> None:
         "CID_ONSAPI_OWNER",
         "CID_RMQ_SYS_TRANS",
     }
+    assert all(group.consume_broadcast_enable for group in table.all().values())
 
 
 def test_documents_of_apaches_broker_are_read(tmp_path: Path) -> None:
@@ -81,7 +82,7 @@ def test_documents_of_apaches_broker_are_read(tmp_path: Path) -> None:
     cluster = MANIFEST["broker"]["cluster"]
     assert {entry["topic"] for entry in QUEUES} <= set(topics)
     assert (topics["TBW102"].perm, topics[f"rmq_sys_REVIVE_LOG_{cluster}"].write_queue_nums) == (7, 8)
-    assert ConsumerOffsets(directory).by_group("golden-group")["golden"] == {0: 11, 1: 7}
+    assert ConsumerOffsets(directory, FakeClock()).by_group("golden-group")["golden"] == {0: 11, 1: 7}
     group = GroupTable(directory, auto_create=False, clock=FakeClock()).all()["golden-group"]
     assert (group.retry_max_times, group.consume_broadcast_enable, group.attributes) == (16, True, {})
 
@@ -111,22 +112,22 @@ async def test_what_other_brokers_put_into_a_document_stays_in_it(tmp_path: Path
 
 async def test_the_text_before_the_last_one_is_kept(tmp_path: Path) -> None:
     """And is what is read when the last one is empty."""
-    offsets = ConsumerOffsets(tmp_path)
+    offsets = ConsumerOffsets(tmp_path, FakeClock())
     document, backup = tmp_path / "consumerOffset.json", tmp_path / "consumerOffset.json.bak"
     texts = []
     for offset in (10, 20):
         offsets.commit("g", "T", 0, offset)
         offsets.flush()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while f"{offset}" not in (document.read_text() if document.exists() else ""):
                 await asyncio.sleep(0.01)
         texts.append(document.read_text())
     await offsets.close()
     assert [backup.read_text(), document.read_text()] == texts
     document.write_text(" \n")
-    assert ConsumerOffsets(tmp_path).query("g", "T", 0) == 10
+    assert ConsumerOffsets(tmp_path, FakeClock()).query("g", "T", 0) == 10
     backup.unlink()
-    assert ConsumerOffsets(tmp_path).query("g", "T", 0) is None, "nothing was ever said"
+    assert ConsumerOffsets(tmp_path, FakeClock()).query("g", "T", 0) is None, "nothing was ever said"
 
 
 async def test_offsets_are_saved_on_their_interval(tmp_path: Path, remote: RemotingClient) -> None:
@@ -134,7 +135,7 @@ async def test_offsets_are_saved_on_their_interval(tmp_path: Path, remote: Remot
         fields = {"consumerGroup": "g", "topic": "BenchmarkTest", "queueId": "2", "commitOffset": "3"}
         await remote.ask(broker.address, codec.Command(RequestCode.UPDATE_CONSUMER_OFFSET, 0, fields=fields), 5)
         document = tmp_path / "config" / "consumerOffset.json"
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while not document.exists() or '"BenchmarkTest@g":{"2":3}' not in document.read_text():
                 await asyncio.sleep(0.01)
 
@@ -148,4 +149,4 @@ def test_a_document_without_a_version_is_read(tmp_path: Path, name: str) -> None
     (directory / name).write_text(text[:start] + text[text.index("},", start) + 2 :])
     assert "golden" in TopicTable(directory, options(tmp_path), FakeClock()).all()
     assert "golden-group" in GroupTable(directory, auto_create=False, clock=FakeClock()).all()
-    assert ConsumerOffsets(directory).query("golden-group", "golden", 0) == 11
+    assert ConsumerOffsets(directory, FakeClock()).query("golden-group", "golden", 0) == 11

@@ -7,7 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
+from rockmq.base import files
 from rockmq.base.errors import StoreUnavailable
 from rockmq.broker import documents
 from rockmq.broker.journal import Journal
@@ -27,8 +29,14 @@ def journals(directory: Path) -> list[Path]:
     return sorted(directory.glob("topics.json.journal.*[0-9]"), key=lambda path: int(path.name.rpartition(".")[2]))
 
 
+def document_of(directory: Path) -> dict[str, dict[str, object]]:
+    """Topics of the document, by name."""
+    topics: dict[str, dict[str, object]] = json.loads((directory / "topics.json").read_text())["topicConfigTable"]
+    return topics
+
+
 def in_document(directory: Path) -> set[str]:
-    return set(json.loads((directory / "topics.json").read_text())["topicConfigTable"])
+    return set(document_of(directory))
 
 
 async def put(table: TopicTable, *names: str, perm: int = 6) -> None:
@@ -108,6 +116,24 @@ async def test_a_clean_stop_leaves_a_whole_document_and_no_journal(tmp_path: Pat
     }
 
 
+async def test_batch_queues_are_in_the_document_when_they_are_answered(tmp_path: Path, large: TopicTable) -> None:
+    """Apache's broker, which reads no journal, doesn't start with queues of another type than the document says."""
+    batch = TopicConfig(topic_name="batch", attributes={"queue.type": "BatchCQ"})
+    for config in (batch, replace(batch, perm=4)):
+        saved = large.put(config)
+        assert saved is not None
+        await saved
+        assert document_of(tmp_path)["batch"]["perm"] == config.perm
+        assert document_of(tmp_path)["batch"]["attributes"] == config.attributes
+        assert crashed(tmp_path).all() == large.all()
+    await delete(large, "batch")
+    assert "batch" not in document_of(tmp_path)
+    assert crashed(tmp_path).all() == large.all()
+    await put(large, "batch")
+    assert "batch" not in document_of(tmp_path), "what has simple queues follows later, as they are what a topic has"
+    await large.close()
+
+
 async def test_files_that_are_no_journals_are_left_alone(tmp_path: Path, large: TopicTable) -> None:
     await put(large, "new")
     others = [
@@ -160,7 +186,7 @@ async def test_nothing_is_lost_between_any_two_steps_of_a_save(
     await put(large, "t1", perm=4)
     await put(large, "t1", "behind", perm=2)
     expected = dict(large.all())
-    monkeypatch.setattr("rockmq.base.files.save_parts", around("the document", documents.files.save_parts))
+    monkeypatch.setattr("rockmq.base.files.save_parts", around("the document", files.save_parts))
     monkeypatch.setattr(Path, "unlink", around("a deletion", Path.unlink))
     await large.close()
     assert seen[0] == "before the document"

@@ -9,11 +9,12 @@ import pytest
 from rockmq.broker.offsets import ConsumerOffsets
 from rockmq.broker.server import Broker
 from rockmq.protocol import codec
-from rockmq.protocol.codec import Command
+from rockmq.protocol.codec import Command, encode_batch
 from rockmq.protocol.codes import RequestCode, ResponseCode
-from rockmq.protocol.headers.admin import CreateTopic
-from rockmq.protocol.message import StoredMessage, decode_stored, encode_batch
+from rockmq.protocol.headers.admin import CreateTopic, GetBrokerStats
+from rockmq.protocol.message import StoredMessage, decode_stored
 from rockmq.remoting.client import RemotingClient
+from tests.support.clock import FakeClock
 from tests.unit.broker.conftest import running
 from tests.unit.broker.test_messages import pull_request, send_request, sent
 
@@ -68,6 +69,10 @@ async def test_a_light_queue_is_no_topic_of_the_table(tmp_path: Path, remote: Re
         await remote.ask(broker.address, codec.request(RequestCode.UPDATE_AND_CREATE_TOPIC, header), 5)
         await sent(remote, broker, send_request(b"straight", topic="%LMQ%a"))
         await sent(remote, broker, send_request(b"by name", INNER_MULTI_DISPATCH="%LMQ%a"))
+        for key in ("%LMQ%a", "T"):
+            asked = GetBrokerStats(stats_name="TOPIC_PUT_NUMS", stats_key=key)
+            told = await remote.ask(broker.address, codec.request(RequestCode.VIEW_BROKER_STATS_DATA, asked), 5)
+            assert json.loads(told.body)["statsMinute"]["sum"] == 1, key
         assert [one.body for one in await pulled(remote, broker, "%LMQ%a", "%LMQ%g")] == [b"straight", b"by name"]
         pull = light_pull("%LMQ%a")
         pull.fields["queueId"] = "1"
@@ -76,6 +81,7 @@ async def test_a_light_queue_is_no_topic_of_the_table(tmp_path: Path, remote: Re
         assert "%LMQ%" not in (tmp_path / "config" / name).read_text()
 
 
+@pytest.mark.usefixtures("unswept")
 @pytest.mark.parametrize("flush", ["SYNC_FLUSH", "ASYNC_FLUSH"])
 async def test_pulls_that_wait_at_light_queues_are_woken(tmp_path: Path, remote: RemotingClient, flush: str) -> None:
     async with running(tmp_path, flushDiskType=flush, **ON) as broker:
@@ -88,7 +94,7 @@ async def test_pulls_that_wait_at_light_queues_are_woken(tmp_path: Path, remote:
         await asyncio.sleep(0.05)
         await sent(remote, broker, send_request(b"new", INNER_MULTI_DISPATCH="%LMQ%a,%LMQ%b"))
         for task in waiting[:2]:
-            assert [one.body for one in decode_stored((await asyncio.wait_for(task, 5)).body)] == [b"new"]
+            assert [one.body for one in decode_stored((await asyncio.wait_for(task, 15)).body)] == [b"new"]
         assert not waiting[2].done()
         waiting[2].cancel()
 
@@ -113,13 +119,13 @@ async def test_names_that_no_queue_can_have_are_unknown(tmp_path: Path, remote: 
 async def test_offsets_of_names_with_the_separator_outlast_a_restart(tmp_path: Path) -> None:
     """Names of MQTT's clients have it."""
     rows = [("%LMQ%g", "%LMQ%GID@@@one", 0), ("g", "%LMQ%GID@@@one", 0), ("%LMQ%g@h", "%LMQ%a", 0), ("%LMQ%g", "T", 3)]
-    offsets = ConsumerOffsets(tmp_path, light=True)
+    offsets = ConsumerOffsets(tmp_path, FakeClock(), light=True)
     for number, row in enumerate(rows):
         offsets.commit(*row, number)
     await offsets.close()
     document = json.loads((tmp_path / "lmqConsumerOffset.json").read_text())
     assert document["lmqOffsetTable"] == {"%LMQ%GID@@@one@%LMQ%g": 0, "%LMQ%a@%LMQ%g@h": 2}
-    again = ConsumerOffsets(tmp_path, light=True)
+    again = ConsumerOffsets(tmp_path, FakeClock(), light=True)
     assert [again.query(*row) for row in rows] == [0, 1, 2, 3]
     await again.close()
 
@@ -146,14 +152,49 @@ async def test_offsets_are_kept_in_apaches_document(tmp_path: Path, remote: Remo
         assert await committed(broker, "consumers", "T") == 5
 
 
+async def test_offsets_go_on_when_light_queues_begin_and_end(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Row 1.7: whichever document was saved last, and so that it is the newest one itself from then on."""
+    rows = [("g", "T", 0), ("%LMQ%GID@@@one", "T", 0), ("%LMQ%GID@@@one", "%LMQ%a", 0)]
+    clock = FakeClock()
+    for life, light in enumerate((False, True, True, False, True, False)):
+        # A clock that goes back changes nothing of it.
+        clock.seconds -= 100 if life == 3 else 0
+        offsets = ConsumerOffsets(tmp_path, clock, light=light)
+        if life:
+            assert [offsets.query(*row) for row in rows] == [life * 10 + number for number in range(3)]
+        for number, row in enumerate(rows):
+            offsets.commit(*row, (life + 1) * 10 + number)
+        await offsets.close()
+        assert ("enableLmq was changed" in caplog.text) == (life not in (0, 2))
+        caplog.clear()
+    # A start alone counts as well: what it takes over is its own.
+    await ConsumerOffsets(tmp_path, FakeClock(), light=True).close()
+    (tmp_path / "consumerOffset.json").unlink()
+    (tmp_path / "consumerOffset.json.bak").unlink()
+    assert ConsumerOffsets(tmp_path, FakeClock(), light=True).query(*rows[2]) == 62
+    (tmp_path / "consumerOffset.json").write_text("{")
+    caplog.clear()
+    assert ConsumerOffsets(tmp_path, FakeClock(), light=True).query(*rows[2]) == 62
+    assert "nothing of it is needed as long as enableLmq stays as it is" in caplog.text
+
+
+@pytest.mark.parametrize("light", [False, True])
+def test_offsets_that_apaches_broker_saved_last_are_gone_on_with(tmp_path: Path, light: bool) -> None:
+    """Row 1.7: it counts saves otherwise, and begins anew with the other document."""
+    for name, counter, timestamp, offset in (("consumerOffset", 1000, 5, 1), ("lmqConsumerOffset", 1, 6, 2)):
+        version = f'"dataVersion":{{"counter":{counter},"stateVersion":0,"timestamp":{timestamp}}}'
+        (tmp_path / f"{name}.json").write_text(f'{{{version},"offsetTable":{{"T@g":{{0:{offset}}}}}}}')
+    assert ConsumerOffsets(tmp_path, FakeClock(), light=light).query("g", "T", 0) == 2
+
+
 async def test_a_light_group_with_several_queues_loses_no_offset(tmp_path: Path) -> None:
     """Apache keeps one offset for all of them."""
-    offsets = ConsumerOffsets(tmp_path, light=True)
+    offsets = ConsumerOffsets(tmp_path, FakeClock(), light=True)
     for queue_id, value in ((0, 7), (1, 8)):
         offsets.commit("%LMQ%g", "T", queue_id, value)
         offsets.commit("%LMQ%g", "%LMQ%a", 0, 9)
     await offsets.close()
-    again = ConsumerOffsets(tmp_path, light=True)
+    again = ConsumerOffsets(tmp_path, FakeClock(), light=True)
     assert again.by_group("%LMQ%g") == {"T": {0: 7, 1: 8}, "%LMQ%a": {0: 9}}
     assert json.loads((tmp_path / "lmqConsumerOffset.json").read_text())["lmqOffsetTable"] == {"%LMQ%a@%LMQ%g": 9}
 

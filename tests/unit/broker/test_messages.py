@@ -13,20 +13,19 @@ from rockmq.broker.server import Broker
 from rockmq.protocol import codec, json, properties
 from rockmq.protocol.bodies.client import ConsumerData, HeartbeatData
 from rockmq.protocol.bodies.common import SubscriptionData
-from rockmq.protocol.codec import Command, Serializer
+from rockmq.protocol.codec import Command, Serializer, encode_batch
 from rockmq.protocol.codes import RequestCode, ResponseCode
 from rockmq.protocol.header import decode
 from rockmq.protocol.headers.admin import CreateTopic, GetAllTopicConfig
 from rockmq.protocol.headers.client import HeartBeat
 from rockmq.protocol.headers.pull import Pull, PullResponse
 from rockmq.protocol.headers.send import SendMessageV2, SendResponse
-from rockmq.protocol.message import decode_stored, encode_batch
+from rockmq.protocol.message import decode_stored
 from rockmq.remoting.client import RemotingClient
 from tests.unit.broker.conftest import running
 
 NOT_BUILT = [
     "consumerFilter",
-    "consumerOrderInfo",
     "topicQueueMapping",
     "lmqConsumerOffset",
 ]
@@ -36,7 +35,7 @@ INLINE = 4
 
 
 def send_request(
-    body: bytes, *, topic: str = "T", queue_id: int = 0, tag: str = "", batch: bool = False, **more: str
+    body: bytes, *, topic: str = "T", queue_id: int = 0, tag: str = "", batch: bool = False, sys_flag: int = 0, **more: str
 ) -> Command:
     found = dict(more) | ({properties.TAGS: tag} if tag else {})
     header = SendMessageV2(
@@ -45,7 +44,7 @@ def send_request(
         default_topic="TBW102",
         default_topic_queue_nums=4,
         queue_id=queue_id,
-        sys_flag=0,
+        sys_flag=sys_flag,
         born_timestamp=1_700_000_000_000,
         flag=7,
         properties=properties.encode(found).decode(),
@@ -175,6 +174,7 @@ async def test_topics_are_told_in_pages(broker: Broker, remote: RemotingClient) 
     assert (await page(4, version))[0] == names[:4], "the table changed: from the beginning"
 
 
+@pytest.mark.usefixtures("unswept")
 async def test_parked_pull_is_answered_by_the_next_message(tmp_path: Path, remote: RemotingClient) -> None:
     """Row 5.3."""
     for flush in ("SYNC_FLUSH", "ASYNC_FLUSH"):
@@ -187,10 +187,11 @@ async def test_parked_pull_is_answered_by_the_next_message(tmp_path: Path, remot
             await asyncio.sleep(0.05)
             assert not waiting.done()
             await sent(remote, broker, send_request(b"new"))
-            messages = decode_stored((await asyncio.wait_for(waiting, 5)).body)
+            messages = decode_stored((await asyncio.wait_for(waiting, 15)).body)
             assert [message.body for message in messages] == [b"new"]
 
 
+@pytest.mark.usefixtures("unswept")
 async def test_parked_pull_skips_what_it_does_not_want(broker: Broker, remote: RemotingClient) -> None:
     await sent(remote, broker, send_request(b"old", tag="a"))
     waiting = asyncio.create_task(remote.ask(broker.address, pull_request(1, suspend_ms=30_000, tags="b || c"), 20))
@@ -200,7 +201,7 @@ async def test_parked_pull_skips_what_it_does_not_want(broker: Broker, remote: R
     await asyncio.sleep(0.05)
     assert not waiting.done()
     await sent(remote, broker, send_request(b"wanted", tag="c"))
-    response = await asyncio.wait_for(waiting, 5)
+    response = await asyncio.wait_for(waiting, 15)
     assert [message.body for message in decode_stored(response.body)] == [b"wanted"]
     assert decode(PullResponse, response.fields).next_begin_offset == 5
 
@@ -251,6 +252,28 @@ async def test_subscription_of_the_heartbeat_filters(broker: Broker, remote: Rem
     assert [message.body for message in decode_stored(response.body)] == [b"b", b"b"]
     pull.fields["subVersion"] = "6"
     assert (await remote.invoke(broker.address, pull, 5)).code == ResponseCode.SUBSCRIPTION_NOT_LATEST
+
+
+async def test_who_pulls_by_a_newer_subscription_is_asked_for_it(broker: Broker, remote: RemotingClient) -> None:
+    """A client may say with its heartbeats that nothing has changed while it pulls by what has."""
+    await sent(remote, broker, send_request(b"x"))
+    subscription = SubscriptionData(topic="T", sub_string="*", sub_version=5)
+
+    async def beat(*wanted: SubscriptionData) -> bool:
+        consumer = ConsumerData(group_name="consumers", subscription_data_set=list(wanted))
+        data = HeartbeatData(client_id="c1", consumer_data_set=[consumer], heartbeat_fingerprint=42, without_sub=not wanted)
+        request = codec.request(RequestCode.HEART_BEAT, HeartBeat(), json.encode(data))
+        return (await remote.ask(broker.address, request, 5)).fields["IS_SUB_CHANGE"] == "true"
+
+    await beat(subscription)
+    assert not await beat()
+    pull = pull_request()
+    pull.fields |= {"sysFlag": "0", "subVersion": "6"}
+    assert (await remote.invoke(broker.address, pull, 5)).code == ResponseCode.SUBSCRIPTION_NOT_LATEST
+    assert await beat()
+    await beat(msgspec.structs.replace(subscription, sub_version=6))
+    await remote.ask(broker.address, pull, 5)
+    assert not await beat()
 
 
 async def test_one_way_send_is_stored_and_not_answered(broker: Broker, remote: RemotingClient) -> None:

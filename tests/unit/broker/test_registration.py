@@ -4,10 +4,13 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from rockmq.base import address
+from rockmq.base.errors import ConfigError, ConnectError
+from rockmq.broker.registration import Registration as Sender
 from rockmq.broker.topics import WHOLE_MAX
 from rockmq.config.key import load
 from rockmq.config.namesrv import NamesrvOptions
@@ -15,7 +18,7 @@ from rockmq.namesrv.route_table import Master, Registration, RegistrationRefused
 from rockmq.namesrv.server import NameServer
 from rockmq.protocol import codec
 from rockmq.protocol.codes import RequestCode, ResponseCode
-from rockmq.protocol.headers.admin import CreateTopic
+from rockmq.protocol.headers.admin import CreateTopic, UpdateBrokerConfig
 from rockmq.protocol.headers.route import GetRouteInfo
 from rockmq.remoting.client import RemotingClient
 from rockmq.remoting.dispatch import Refusal
@@ -34,7 +37,7 @@ async def route(remote: RemotingClient, server: str, topic: str) -> codec.Comman
 
 
 async def route_appears(remote: RemotingClient, server: str, topic: str) -> dict[str, object]:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while True:
             response = await route(remote, server, topic)
             if response.code == ResponseCode.SUCCESS:
@@ -78,6 +81,26 @@ async def test_broker_comes_back_to_a_name_server_that_restarts(tmp_path: Path, 
         await again.close()
 
 
+async def test_a_first_connection_that_fails_is_followed_by_another_at_once(
+    tmp_path: Path, remote: RemotingClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tell, failed = Sender._tell, []
+
+    async def fail_once(registration: Sender, *arguments: Any, **named: bool) -> None:
+        if not failed:
+            failed.append(registration)
+            raise ConnectError("this process was slow")
+        await tell(registration, *arguments, **named)
+
+    monkeypatch.setattr(Sender, "_tell", fail_once)
+    server = name_server(tmp_path / "1")
+    await server.start()
+    async with running(tmp_path / "b", namesrvAddr=server.address):
+        assert failed
+        assert (await route(remote, server.address, "TBW102")).code == ResponseCode.SUCCESS, "known when started"
+    await server.close()
+
+
 async def test_missing_name_server_does_not_keep_the_broker_from_serving(tmp_path: Path) -> None:
     async with running(tmp_path / "b", namesrvAddr="127.0.0.1:1;localhost:2") as broker:
         assert broker.address
@@ -96,7 +119,7 @@ async def create_many(remote: RemotingClient, broker: str) -> None:
 
 
 async def queues_become(remote: RemotingClient, server: str, topic: str, queues: int) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while (await route_appears(remote, server, topic))["queueDatas"][0]["readQueueNums"] != queues:  # type: ignore[index]
             await asyncio.sleep(0.02)
 
@@ -235,6 +258,29 @@ async def test_name_server_that_keeps_its_configuration_to_itself_gets_all_in_on
     await server.close()
 
 
+async def test_a_change_of_permission_goes_out_whole_and_leaves_the_broker_known(
+    tmp_path: Path, remote: RemotingClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known: list[bool] = []
+    anew = Sender.anew
+
+    def noting(registration: Sender) -> None:
+        anew(registration)
+        known.append(registration.is_known)
+
+    monkeypatch.setattr(Sender, "anew", noting)
+    server = name_server(tmp_path / "1")
+    await server.start()
+    async with running(tmp_path / "b", namesrvAddr=server.address) as broker:
+        request = codec.request(RequestCode.UPDATE_BROKER_CONFIG, UpdateBrokerConfig(), b"brokerPermission=4")
+        await remote.ask(broker.address, request, 5)
+        assert known == [True]
+        async with asyncio.timeout(30):
+            while (await route_appears(remote, server.address, "TBW102"))["queueDatas"][0]["perm"] != 4:  # type: ignore[index]
+                await asyncio.sleep(0.02)
+    await server.close()
+
+
 @pytest.mark.parametrize("host", ["localhost", "::1"])
 async def test_host_names_and_ipv6(tmp_path: Path, remote: RemotingClient, host: str) -> None:
     server = name_server(tmp_path / "1")
@@ -256,3 +302,12 @@ async def test_name_that_only_outsiders_know_is_advertised(tmp_path: Path, remot
         found = await route_appears(remote, server.address, "TBW102")
         assert found["brokerDatas"][0]["brokerAddrs"] == {"0": broker.address}  # type: ignore[index]
     await server.close()
+
+
+async def test_what_it_cant_show_name_servers_stops_a_start_before_the_store_is_opened(tmp_path: Path) -> None:
+    keys = {"tls.enable": "true", "tls.test.mode.enable": "false", "tls.client.certPath": "/nowhere/cert.pem"}
+    shown = {"tls.server.mode": "disabled"} | keys
+    with pytest.raises(ConfigError, match=r"towards name servers with /nowhere/cert\.pem: No such file"):
+        async with running(tmp_path / "store", **shown):
+            pass
+    assert not (tmp_path / "store").exists()

@@ -7,8 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from rockmq.base.errors import ProtocolError
 from rockmq.broker import delays
+from rockmq.broker.drafts import Draft, DraftWriter
 from rockmq.broker.server import Broker
+from rockmq.broker.traffic import Traffic
 from rockmq.protocol import codec, ids
 from rockmq.protocol import json as wire_json
 from rockmq.protocol.bodies.client import LockBatchBody
@@ -19,10 +22,11 @@ from rockmq.protocol.flags import TransactionState
 from rockmq.protocol.headers.client import LockBatch, SendMessageBack
 from rockmq.protocol.message import StoredMessage, decode_stored
 from rockmq.remoting.client import RemotingClient
+from rockmq.store.message_store import Put
 from tests.support.clock import FakeClock
 from tests.support.wire import RawClient, request
-from tests.unit.broker.conftest import slow_disk
-from tests.unit.broker.test_delays import running, settled
+from tests.unit.broker.conftest import running, slow_disk
+from tests.unit.broker.test_delays import settled
 from tests.unit.broker.test_messages import pull_request, send_request, sent
 
 RETRY, DEAD = "%RETRY%consumers", "%DLQ%consumers"
@@ -104,6 +108,21 @@ async def test_the_consumer_may_say_when_and_how_often(remote: RemotingClient, b
     clock.seconds += 1
     await settled()
     assert [each.properties["DELAY"] for each in await of(remote, broker, RETRY, 1)] == ["18"]
+
+
+async def test_a_count_of_tries_that_comes_to_its_end(remote: RemotingClient, broker: Broker, clock: FakeClock) -> None:
+    most = 2**31 - 1
+    request = send_request(b"work")
+    request.fields["j"] = str(most - 1)
+    await sent(remote, broker, request)
+    (message,) = await of(remote, broker, "T")
+    await remote.ask(broker.address, back(message, most=most), 5)
+    clock.seconds += 7200
+    await settled()
+    (again,) = await of(remote, broker, RETRY)
+    assert (again.reconsume_times, again.properties["DELAY"]) == (most, "18")
+    await remote.ask(broker.address, back(again, most=most), 5)
+    assert [each.reconsume_times for each in await of(remote, broker, DEAD)] == [most]
 
 
 async def test_a_dead_letter_topic_is_one_to_read(remote: RemotingClient, broker: Broker) -> None:
@@ -234,6 +253,26 @@ async def test_a_send_to_the_retry_topic_knows_its_maximum(remote: RemotingClien
         (b"3 of 2", 3, "-1"),
     ]
     assert {each.properties["RETRY_TOPIC"] for each in dead} == {"T"}
+
+
+async def test_a_dead_letter_counts_when_it_is_stored(
+    remote: RemotingClient, broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    died: list[tuple[str, str]] = []
+    monkeypatch.setattr(Traffic, "died", lambda traffic, group, topic: died.append((group, topic)))
+    message = await tried(remote, broker)
+
+    def failing(writer: DraftWriter, draft: Draft, kind: int = 0) -> Put:
+        raise ProtocolError("it can't be stored")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(DraftWriter, "put", failing)
+        for request in (back(message, -1), retried(b"17", 17)):
+            assert (await remote.invoke(broker.address, request, 5)).code == ResponseCode.MESSAGE_ILLEGAL
+    assert died == []
+    for request in (back(message, -1), retried(b"17", 17)):
+        await remote.ask(broker.address, request, 5)
+    assert died == [("consumers", "T"), ("producers", RETRY)]
 
 
 async def test_what_an_old_client_sends_back_is_no_transaction(

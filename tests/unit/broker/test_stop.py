@@ -6,12 +6,14 @@ from pathlib import Path
 import pytest
 
 from rockmq.base.errors import RemotingError
+from rockmq.broker import server
 from rockmq.broker.offsets import ConsumerOffsets
 from rockmq.broker.server import Broker
 from rockmq.protocol import codec
 from rockmq.protocol.codes import RequestCode, ResponseCode
 from rockmq.protocol.headers.offset import UpdateConsumerOffset
 from rockmq.remoting.client import RemotingClient
+from tests.support.clock import FakeClock
 from tests.unit.broker.conftest import options, running
 from tests.unit.broker.test_messages import create_request, pull_request, send_request
 
@@ -39,7 +41,7 @@ async def test_offsets_acknowledged_until_the_last_moment_are_saved(tmp_path: Pa
         assert not any(commit.done() for commit in commits)
     acknowledged = await asyncio.gather(*commits)
     assert min(acknowledged) > 0
-    saved = ConsumerOffsets(tmp_path / "config").by_group("g")["T"]
+    saved = ConsumerOffsets(tmp_path / "config", FakeClock()).by_group("g")["T"]
     # One more may have been taken whose answer was on its way when the connection ended.
     assert all(saved[queue_id] - told in (0, 1) for queue_id, told in enumerate(acknowledged))
 
@@ -64,11 +66,14 @@ async def test_what_was_begun_is_answered(tmp_path: Path, remote: RemotingClient
 
 
 @pytest.mark.parametrize("flush", ["SYNC_FLUSH", "ASYNC_FLUSH"])
-async def test_a_broker_with_nothing_to_do_stops_at_once(tmp_path: Path, remote: RemotingClient, flush: str) -> None:
+async def test_a_broker_with_nothing_to_do_stops_at_once(
+    tmp_path: Path, remote: RemotingClient, flush: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with running(tmp_path, flushDiskType=flush) as broker:
         await remote.ask(broker.address, create_request(), 5)
         await remote.ask(broker.address, send_request(b"body"), 5)
     broker = Broker(options(tmp_path, flushDiskType=flush))
     await broker.start()
-    async with asyncio.timeout(4):
+    monkeypatch.setattr(server, "FINISH_SECONDS", 600.0)
+    async with asyncio.timeout(30):
         await broker.close()

@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 
 import pytest
+from msgspec import to_builtins
 
 from rockmq.base.errors import ConfigError, StoreUnavailable
 from rockmq.broker import documents
@@ -15,10 +16,15 @@ from rockmq.broker.offsets import ConsumerOffsets
 from rockmq.broker.queue_locks import EXPIRY_SECONDS, QueueLocks
 from rockmq.broker.stats import SAMPLE_SECONDS, Rate
 from rockmq.broker.topics import TopicTable
-from rockmq.protocol.bodies.client import ConsumerData
-from rockmq.protocol.bodies.common import MessageQueue, SubscriptionData, TopicConfig
+from rockmq.protocol.bodies.client import ConsumerData, HeartbeatData, ProducerData
+from rockmq.protocol.bodies.common import GroupConfig, MessageQueue, SubscriptionData, TopicConfig
+from rockmq.protocol.codec import Command
+from rockmq.protocol.codes import RequestCode, ResponseCode
+from rockmq.remoting.client import RemotingClient
 from tests.support.clock import FakeClock
-from tests.unit.broker.conftest import options
+from tests.unit.broker.conftest import options, running
+from tests.unit.broker.test_messages import create_request, send_request
+from tests.unit.broker.test_pop import INVISIBLE, Group
 
 
 async def test_topics_are_saved_in_apaches_shape_and_read_again(tmp_path: Path) -> None:
@@ -99,25 +105,25 @@ def test_offsets_of_an_apache_broker_are_read(tmp_path: Path) -> None:
     version = '"dataVersion":{"counter":5,"stateVersion":0,"timestamp":1}'
     text = f'{{\n\t{version},\n\t"offsetTable":{{"T@g":{{0:10,1:7\n\t\t}},"T@h":{{3:-1}}\n\t}}\n}}'
     (tmp_path / "consumerOffset.json").write_text(text)
-    offsets = ConsumerOffsets(tmp_path)
+    offsets = ConsumerOffsets(tmp_path, FakeClock())
     assert offsets.query("g", "T", 1) == 7
     assert offsets.query("g", "T", 2) is None
     assert offsets.query("h", "T", 3) is None, "a negative offset is none"
 
 
 async def test_offsets_survive(tmp_path: Path) -> None:
-    offsets = ConsumerOffsets(tmp_path)
+    offsets = ConsumerOffsets(tmp_path, FakeClock())
     offsets.commit("g", "T", 0, 10)
     offsets.commit("g", "%RETRY%g", 0, 4)
     offsets.commit("g", "T", 0, 8)
     await offsets.close()
-    again = ConsumerOffsets(tmp_path)
+    again = ConsumerOffsets(tmp_path, FakeClock())
     assert again.by_group("g") == {"T": {0: 8}, "%RETRY%g": {0: 4}}
 
 
 async def test_offsets_that_do_not_change_are_not_written_again(tmp_path: Path) -> None:
     """Each pull and each consumer tells where it is, also when that is where it was."""
-    offsets = ConsumerOffsets(tmp_path)
+    offsets = ConsumerOffsets(tmp_path, FakeClock())
     offsets.commit("g", "T", 0, 10)
     await offsets.close()
     document = tmp_path / "consumerOffset.json"
@@ -127,12 +133,12 @@ async def test_offsets_that_do_not_change_are_not_written_again(tmp_path: Path) 
     assert not document.exists()
     offsets.commit("g", "T", 0, 11)
     await offsets.close()
-    assert ConsumerOffsets(tmp_path).by_group("g") == {"T": {0: 11}}
+    assert ConsumerOffsets(tmp_path, FakeClock()).by_group("g") == {"T": {0: 11}}
 
 
 async def test_offsets_committed_while_they_are_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The document is made while commits go on: it is whole, and what came too late is in the next."""
-    offsets = ConsumerOffsets(tmp_path)
+    offsets = ConsumerOffsets(tmp_path, FakeClock())
     for number in range(5000):
         offsets.commit("g", f"T{number}", 0, 1)
     monkeypatch.setattr(documents, "PAUSE_PER_COST", 0)
@@ -144,7 +150,7 @@ async def test_offsets_committed_while_they_are_saved(tmp_path: Path, monkeypatc
             offsets.delete_topic(f"T{number - 50}")
             await asyncio.sleep(0)
     await offsets.close()
-    again = ConsumerOffsets(tmp_path)
+    again = ConsumerOffsets(tmp_path, FakeClock())
     assert again.by_group("g") == offsets.by_group("g")
     assert len(again.by_group("g")) == 4951
     assert again.by_group("other-7") == {"T7": {0: 3}}
@@ -160,6 +166,54 @@ async def test_groups_are_created_when_that_is_allowed(tmp_path: Path) -> None:
     assert created is not None
     await table.close()
     assert GroupTable(tmp_path / "b", auto_create=False, clock=FakeClock()).find("new") == created
+
+
+async def test_groups_that_create_themselves_are_bounded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    table = GroupTable(tmp_path, auto_create=True, clock=FakeClock())
+    monkeypatch.setattr("rockmq.broker.groups.CREATED_MAX", len(table.all()) + 1)
+    assert table.find("one") is not None
+    assert [table.find(name) for name in ("two", "three")] == [None, None]
+    assert len([record for record in caplog.records if "no more are created" in record.getMessage()]) == 1
+    assert table.find("one") is not None
+    await table.put(GroupConfig(group_name="two"))
+    assert table.find("two") is not None
+    await table.close()
+
+
+async def test_topics_are_bounded(
+    tmp_path: Path,
+    clock: FakeClock,
+    remote: RemotingClient,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with running(tmp_path, clock) as broker:
+        group = Group(broker, remote)
+        await group.send(b"x")
+        monkeypatch.setattr("rockmq.broker.topics.TOPICS_MAX", 1)
+        await group.send(b"y")
+        beat = HeartbeatData(client_id="c", consumer_data_set=[ConsumerData(group_name="g")])
+        for request in (
+            send_request(b"x", topic="U"),
+            create_request("U"),
+            Command(RequestCode.HEART_BEAT, 0, body=json.dumps(to_builtins(beat)).encode()),
+        ):
+            answer = await remote.invoke(broker.address, request, 5)
+            assert (answer.code, "the bound" in (answer.remark or "")) == (ResponseCode.SERVICE_NOT_AVAILABLE, True)
+        assert await group.bodies() == [b"x", b"y"], "pops do without a retry topic as long as all is acknowledged"
+        clock.seconds += INVISIBLE / 1000 + 1
+        async with asyncio.timeout(30):
+            while "the bound" not in caplog.text:
+                await asyncio.sleep(0.02)
+        monkeypatch.undo()
+        found: set[bytes] = set()
+        async with asyncio.timeout(30):
+            while found != {b"x", b"y"}:
+                clock.seconds += 1  # it is tried again each second, and the topic has to be made first
+                await asyncio.sleep(0.02)
+                found |= set(await group.bodies())
 
 
 def queues(*ids: int) -> list[MessageQueue]:
@@ -180,12 +234,26 @@ def test_a_queue_is_locked_for_one_client_at_a_time() -> None:
     assert locks.lock("g", "three", queues(0, 1)) == queues(1), "nobody gives up another's lock"
 
 
+def test_locks_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rockmq.broker.queue_locks.LOCKS_MAX", 4)
+    clock = FakeClock()
+    locks = QueueLocks(clock)
+    assert locks.fault("g", queues(0, 1, 2)) is None
+    locks.lock("g", "one", queues(0, 1, 2))
+    assert locks.fault("g", queues(0, 1, 2, 3)) is None, "three of them are renewed"
+    assert "the bound is 4" in (locks.fault("h", queues(0, 1)) or "")
+    clock.seconds += 61
+    locks.expire()
+    assert locks.fault("h", queues(0, 1)) is None
+
+
 class Peer:
     """Stands for a connection where only what is told to it matters."""
 
     def __init__(self) -> None:
         self.on_close: list[object] = []
         self.closed = False
+        self.peer = "127.0.0.1:4711"
 
     def close(self) -> None:
         self.closed = True
@@ -299,6 +367,42 @@ def test_a_connection_with_many_groups_is_lost_quickly() -> None:
     assert Counted.looks < 20 * groups
 
 
+def test_what_a_connection_may_bind_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    tables, peer, bound = Members().tables, Peer(), 50
+    monkeypatch.setattr("rockmq.broker.clients.BINDINGS_MAX", bound)
+
+    def heartbeat(consumers: dict[str, int], *producers: str) -> HeartbeatData:
+        data = [
+            ConsumerData(group_name=name, subscription_data_set=[subscription(f"T{number}", 1) for number in range(count)])
+            for name, count in consumers.items()
+        ]
+        return HeartbeatData(
+            client_id="c", consumer_data_set=data, producer_data_set=[ProducerData(group_name=name) for name in producers]
+        )
+
+    def beat(data: HeartbeatData) -> str | None:
+        fault = tables.fault(peer, data)  # type: ignore[arg-type]
+        if fault is None:
+            for each in data.consumer_data_set:
+                tables.beat_consumer(each, "c", peer, "JAVA", 479, fingerprint=0, without_subscriptions=False)  # type: ignore[arg-type]
+            for producer in data.producer_data_set:
+                tables.beat_producer(producer.group_name, "c", peer, "JAVA", 479)  # type: ignore[arg-type]
+        return fault
+
+    assert beat(heartbeat({"g": bound - 2}, "p")) is None
+    assert beat(heartbeat({"g": bound - 2}, "p")) is None, "the same once more"
+    for more in (heartbeat({"h": 0}), heartbeat({}, "q"), heartbeat({"g": bound - 1})):
+        assert f"the bound is {bound}" in (beat(more) or "")
+    assert beat(heartbeat({"g": 1})) is None
+    assert beat(heartbeat({"h": 0}, "q")) is None
+    tables.unregister_consumer("h", peer)  # type: ignore[arg-type]
+    tables.unregister_producer("q", peer)  # type: ignore[arg-type]
+    for callback in peer.on_close:
+        callback(peer)  # type: ignore[operator]
+    assert (tables.consumers, tables.producers, tables._bindings) == ({}, {}, {})
+    assert beat(heartbeat({"g": bound - 2}, "p")) is None
+
+
 def test_parked_pulls_are_bounded_woken_and_swept() -> None:
     clock = FakeClock()
     watched: list[tuple[str, int]] = []
@@ -329,6 +433,41 @@ def test_parked_pulls_are_bounded_woken_and_swept() -> None:
     assert polling.count == 0
 
 
+def test_a_deleted_topic_answers_its_own_parked_pulls_and_looks_at_no_others() -> None:
+    class Counted(str):
+        looks = 0
+
+        def __eq__(self, other: object) -> bool:
+            Counted.looks += 1
+            return str.__eq__(self, other)  # type: ignore[arg-type]
+
+        __hash__ = str.__hash__
+
+    polling = LongPolling(FakeClock(), 5000, lambda topic, queue_id: None)
+    answered: list[str] = []
+
+    def parked(name: str) -> Parked:
+        def attempt(last: bool) -> bool:
+            answered.append(name)
+            return last
+
+        return Parked(1.0, attempt, lambda: False)
+
+    for number in range(2000):
+        assert polling.park([(Counted(f"other-{number}"), 0)], parked("another's"))
+    assert polling.park([("T", 0)], parked("first"))
+    assert polling.park([("T", 3), ("U", 0)], parked("a pop"))
+    assert polling.park([("U", 0)], parked("kept"))
+    Counted.looks = 0
+    for _ in range(2):
+        polling.answer_topic("T")
+    assert sorted(answered) == ["a pop", "first"]
+    assert polling.count == 2001
+    assert Counted.looks < 100
+    polling.answer_topic("U")
+    assert answered[2:] == ["kept"]
+
+
 def test_rates_come_from_samples() -> None:
     clock = FakeClock()
     rate = Rate(clock)
@@ -345,7 +484,7 @@ def test_numbers_over_javas_make_a_document_unreadable(tmp_path: Path) -> None:
     """Clients and the core couldn't hold them."""
     (tmp_path / "consumerOffset.json").write_text('{"offsetTable":{"T@g":{"0":9223372036854775808}}}')
     with pytest.raises(ConfigError, match="<= 9223372036854775807"):
-        ConsumerOffsets(tmp_path)
+        ConsumerOffsets(tmp_path, FakeClock())
     (tmp_path / "topics.json").write_text('{"topicConfigTable":{"T":{"topicName":"T","writeQueueNums":2147483648}}}')
     with pytest.raises(ConfigError, match="<= 2147483647"):
         TopicTable(tmp_path, options(tmp_path), FakeClock())

@@ -19,6 +19,7 @@ from rockmq.protocol.codec import Command
 from rockmq.protocol.codes import RequestCode, ResponseCode
 from rockmq.protocol.header import decode
 from rockmq.protocol.headers.send import SendResponse
+from tests.support.metrics import scrape
 from tests.unit.broker.test_messages import create_request, pull_request
 from tests.unit.broker.transaction_bench import COMMIT, GROUP, ROLLBACK, Bench, end_header, half_request, position_of
 
@@ -78,6 +79,25 @@ async def test_the_ordinary_case_is_the_cores(tmp_path: Path, handled: list[int]
         await bench.invoke(by_python(end_request(decode(SendResponse, begun.fields), COMMIT)))
         assert handled == [37, 37, 310, 37]
         assert [message.body for message in await bench.messages()] == [b"0", b"2", b"x"]
+
+
+async def test_nothing_is_counted_of_a_topic_that_was_deleted(tmp_path: Path) -> None:
+    async with Bench(tmp_path / "store", metricsPromExporterPort="0", **NEVER) as bench:
+        halves = [await bench.prepare(b"%d" % number) for number in range(2)]
+        await bench.invoke(Command(RequestCode.DELETE_TOPIC_IN_BROKER, 0, fields={"topic": "T"}))
+        assert (await bench.end(halves[0], ROLLBACK)).code == ResponseCode.SUCCESS
+        assert (await bench.invoke(by_python(end_request(halves[1], ROLLBACK)))).code == ResponseCode.SUCCESS
+        assert "rocketmq_rollback_messages_total" not in await scrape(bench.broker.metrics_address)
+
+
+async def test_both_count_a_half_where_it_is_stored(tmp_path: Path, handled: list[int]) -> None:
+    async with Bench(tmp_path / "store", metricsPromExporterPort="0", **NEVER) as bench:
+        await bench.invoke(create_request())
+        for request in (half_request(b"x"), by_python(half_request(b"x"))):
+            assert (await bench.invoke(request)).code == ResponseCode.SUCCESS
+        assert handled == [310]
+        counted = (await scrape(bench.broker.metrics_address))["rocketmq_messages_in_total"].samples
+        assert {dict(labels)["topic"]: count for (_, labels), count in counted.items()} == {topics.TRANSACTION_HALF: 2}
 
 
 TEXT = st.text(st.characters(exclude_characters="\x00\x01\x02", exclude_categories=["Cs"]), min_size=1, max_size=12)

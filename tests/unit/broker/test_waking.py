@@ -15,6 +15,8 @@ from rockmq.remoting.client import RemotingClient
 from tests.unit.broker.conftest import running
 from tests.unit.broker.test_messages import create_request, pull_request, send_request
 
+pytestmark = pytest.mark.usefixtures("unswept")
+
 WAIT_MS = 60_000
 
 
@@ -43,7 +45,7 @@ class Disk:
 
     async def appended(self, messages: int) -> None:
         """Wait until the log holds as many."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while self.core.appended[0] < messages:
                 await asyncio.sleep(0.01)
 
@@ -74,7 +76,7 @@ async def test_a_message_that_was_forced_too_late_wakes_who_waits(
         assert not pulled.done()
         disk.force()
         disk.tell()
-        assert bodies(await asyncio.wait_for(pulled, 4)) == [b"late"]
+        assert bodies(await asyncio.wait_for(pulled, 15)) == [b"late"]
 
 
 async def test_a_pull_that_waits_on_is_woken_by_what_came_between_two_forces(
@@ -95,7 +97,7 @@ async def test_a_pull_that_waits_on_is_woken_by_what_came_between_two_forces(
         assert not pulled.done()
         disk.force()
         disk.tell()
-        assert bodies(await asyncio.wait_for(pulled, 4)) == [b"wanted"]
+        assert bodies(await asyncio.wait_for(pulled, 15)) == [b"wanted"]
         assert (await sent[1]).code == ResponseCode.SUCCESS
 
 
@@ -110,7 +112,7 @@ async def test_a_pull_that_begins_before_a_message_is_durable_is_woken(
         await asyncio.sleep(0.1)
         disk.force()
         disk.tell()
-        assert bodies(await asyncio.wait_for(pulled, 4)) == [b"wanted"]
+        assert bodies(await asyncio.wait_for(pulled, 15)) == [b"wanted"]
         assert (await sent).code == ResponseCode.SUCCESS
 
 
@@ -128,7 +130,7 @@ async def test_a_pull_that_waits_for_a_topic_that_is_deleted_is_told(
         assert not pulled.done()
         delete = codec.request(RequestCode.DELETE_TOPIC_IN_BROKER, DeleteTopic(topic="T"))
         await asyncio.gather(remote.ask(broker.address, delete, 5), remote.ask(broker.address, create_request(queues=1), 5))
-        answer = await asyncio.wait_for(pulled, 4)
+        answer = await asyncio.wait_for(pulled, 15)
         assert (answer.code, "topic[T] not exist" in (answer.remark or "")) == (ResponseCode.TOPIC_NOT_EXIST, True)
         await remote.ask(broker.address, send_request(b"again"), 10)
         assert bodies(await remote.invoke(broker.address, pull_request(suspend_ms=WAIT_MS), 5)) == [b"again"]
@@ -144,7 +146,7 @@ async def test_what_one_look_does_not_reach_is_asked_for_again_at_once(tmp_path:
             *(remote.ask(broker.address, send_request(b"other", tag="sent"), 10) for _ in range(2000)),
             remote.ask(broker.address, send_request(b"wanted", tag="paid"), 10),
         )
-        answer = await asyncio.wait_for(pulled, 4)
+        answer = await asyncio.wait_for(pulled, 15)
         while answer.code == ResponseCode.PULL_RETRY_IMMEDIATELY:
             request = pull_request(int(answer.fields["nextBeginOffset"]), tags="paid")
             answer = await remote.invoke(broker.address, request, 5)

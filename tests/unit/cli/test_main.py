@@ -8,7 +8,7 @@ from rockmq.cli.main import main
 from tests.unit.cli.conftest import Command
 
 HELP_SECONDS_MAX = 0.2
-COMMANDS = ("serve", "namesrv", "broker", "send", "consume", "demo", "store")
+COMMANDS = ("serve", "namesrv", "broker", "send", "consume", "demo", "store", "acl")
 
 
 def test_help_loads_nothing_heavy() -> None:

@@ -57,12 +57,15 @@ class Fake:
     async def start(self) -> None:
         """Listen; again on the same port after a `stop`."""
 
-        def dispatch(request: Command, connection: Connection) -> None:
-            self.asked.append(request)
-            self._dispatch(request, connection)
+        fake = self
+
+        class Keeping(Dispatcher):
+            def __call__(self, request: Command, connection: Connection) -> None:
+                fake.asked.append(request)
+                fake._dispatch(request, connection)
 
         def make() -> Connection:
-            return Connection(dispatch, SystemClock())  # type: ignore[arg-type]
+            return Connection(Keeping({}), SystemClock())
 
         server = self._server = RemotingServer("127.0.0.1", [self.port], make, SystemClock())
         await server.start()
@@ -238,12 +241,14 @@ def empty(request: Command, code: int, next_offset: int) -> Command:
     return codec.reply(request, code, "status", PullResponse(0, next_offset, 0, next_offset))
 
 
-def record(topic: str, queue_id: int, offset: int, body: bytes, carried: dict[str, str] | None = None) -> bytes:
+def record(
+    topic: str, queue_id: int, offset: int, body: bytes, carried: dict[str, str] | None = None, reconsume_times: int = 0
+) -> bytes:
     """A stored message as it lies in the log (V1)."""
     text = names.encode(carried or {})
     name = topic.encode()
     tail = struct.pack(">i", len(body)) + body + struct.pack(">b", len(name)) + name + struct.pack(">h", len(text)) + text
     fixed = struct.pack(">iiiqqi", 0, queue_id, 0, offset, offset * 1000, 0)
-    times = struct.pack(">q", 1) + HOST + struct.pack(">q", 2) + HOST + struct.pack(">iq", 0, 0)
+    times = struct.pack(">q", 1) + HOST + struct.pack(">q", 2) + HOST + struct.pack(">iq", reconsume_times, 0)
     size = 8 + len(fixed) + len(times) + len(tail)
     return struct.pack(">iI", size, 0xDAA320A7) + fixed + times + tail

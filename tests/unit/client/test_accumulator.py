@@ -9,6 +9,7 @@ from rockmq.base.errors import ClientError, InvalidMessage, ResponseError, TooMa
 from rockmq.client import Client, Message, MessageQueue, SendReceipt, SendStatus
 from rockmq.protocol import properties as names_of
 from rockmq.protocol.codes import RequestCode, ResponseCode
+from rockmq.protocol.message import decode_batch
 from tests.unit.client.fakes import FakeBroker, FakeNames, refusal
 
 
@@ -35,6 +36,46 @@ async def test_what_is_sent_in_one_turn_travels_together(mq: Client, broker: Fak
         assert [receipt.offset_id for receipt in receipts] == [f"A{number}" for number in range(50)]
         assert len({receipt.msg_id for receipt in receipts}) == 50
         assert {receipt.queue for receipt in receipts} == {MessageQueue("T", "a", header.queue_id)}
+        assert mq._instance.in_flight.messages == mq._instance.in_flight.bytes == 0
+
+
+async def test_bodies_alone_and_messages_with_more_travel_in_their_order(mq: Client, broker: FakeBroker) -> None:
+    sent = [
+        Message("T", b"%d" % number, keys=f"k{number}" if number % 3 == 1 else (), flag=number % 2) for number in range(9)
+    ]
+    async with mq.producer("pg", linger=0) as producer:
+        receipts = await asyncio.gather(*map(producer.send, sent))
+        assert sends(broker) == [9]
+        found = decode_batch(next(filter(is_send, broker.asked)).body)
+    assert [(flag, body) for flag, body, _ in found] == [(each.flag, each.body) for each in sent]
+    carried = [names_of.decode(text) for _, _, text in found]
+    assert [each["UNIQ_KEY"] for each in carried] == [receipt.msg_id for receipt in receipts]
+    assert len({receipt.msg_id for receipt in receipts}) == 9
+    assert [each.get("KEYS") for each in carried] == [each.keys or None for each in sent]
+
+
+@pytest.mark.parametrize("flag", [2**31, "1"])
+async def test_a_flag_that_is_none_fails_its_own_message(mq: Client, broker: FakeBroker, flag: int) -> None:
+    async with mq.producer("pg", linger=0) as producer:
+        first, last = (asyncio.create_task(producer.send(Message("T", body))) for body in (b"first", b"last"))
+        await asyncio.sleep(0)
+        with pytest.raises(InvalidMessage, match="flag is"):
+            await producer.send(Message("T", b"bad", flag=flag))
+        await asyncio.gather(first, last)
+        assert broker.bodies() == [b"first", b"last"]
+
+
+async def test_all_of_a_batch_that_cannot_be_made_are_told(
+    mq: Client, broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*arguments: object) -> None:
+        raise OverflowError("too much")
+
+    async with mq.producer("pg", linger=0) as producer:
+        monkeypatch.setattr(producer._composer, "batch", fails)
+        futures = [producer.send_nowait(Message("T", b"x")) for _ in range(3)]
+        found = await asyncio.gather(*futures, return_exceptions=True)
+        assert [type(each) for each in found] == [OverflowError] * 3
         assert mq._instance.in_flight.messages == mq._instance.in_flight.bytes == 0
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from rockmq.client.batching import PART_OVERHEAD, Part, split, spread
 from rockmq.client.sending import SendReceipt
 from rockmq.protocol.bodies.common import MessageQueue
-from rockmq.protocol.message import encode_batch
+from rockmq.protocol.codec import encode_batch
 
 QUEUE = MessageQueue("T", "b", 3)
 
@@ -35,8 +35,9 @@ def test_runs_are_in_order_and_within_the_bound(sizes: list[int]) -> None:
 
 
 def test_receipts_of_the_parts() -> None:
-    parts = [part(1, "m0"), part(1, "m1")]
-    receipts = spread(SendReceipt("m0,m1", "A,B", QUEUE, 40), parts)
+    msg_ids = ["m0", "m1"]
+    receipts = spread(SendReceipt("m0,m1", "A,B", QUEUE, 40), msg_ids)
     assert [(each.msg_id, each.offset_id, each.queue_offset) for each in receipts] == [("m0", "A", 40), ("m1", "B", 41)]
-    whole = spread(SendReceipt("m0,m1", "X", QUEUE, 40), parts)
+    whole = spread(SendReceipt("m0,m1", "X", QUEUE, 40), msg_ids)
     assert [each.offset_id for each in whole] == ["X", "X"]
+    assert [each.queue_offset for each in spread(SendReceipt("m0,m1", "X", QUEUE, -1), msg_ids)] == [-1, -1], "not known"

@@ -4,17 +4,23 @@ import asyncio
 import logging
 import zlib
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
 from rockmq.base.errors import ConnectError, ConnectionLost, ProtocolError, RequestTimeout, RockMQError
-from rockmq.client import Client, ConsumedMessage, Message, MessageQueue, Producer
+from rockmq.client import Client, ConsumedMessage, Message, MessageQueue, Producer, outcomes
+from rockmq.client import consumer as consumer_module
 from rockmq.client import instance as runtime
+from rockmq.protocol import codec, properties
 from rockmq.protocol.bodies.route import BrokerData
 from rockmq.protocol.codec import Command
+from rockmq.protocol.codes import RequestCode, ResponseCode
+from rockmq.protocol.compression import Compression
 from rockmq.protocol.headers.pull import Pull
+from rockmq.protocol.headers.send import PushReply, SendMessage
 from rockmq.remoting.connection import Connection
-from tests.support.clock import FakeClock
+from tests.support.clock import FakeClock, SteppingClock
 from tests.support.proxy import Proxy, once, with_body, with_opaque
 from tests.unit.client.fakes import FakeBroker, FakeNames, pulled, record
 
@@ -85,6 +91,21 @@ async def test_half_a_frame_and_then_silence(
         await producer.send(Message("T", b"x"), timeout=0.1)
     await producer.send(Message("T", b"y"), timeout=20)
     assert proxy.accepted == 2, "the silent connection was given up"
+
+
+async def test_silence_is_found_out_without_heartbeats(proxy: Proxy, mq: Client, broker: FakeBroker) -> None:
+    """A client that only reads sends none."""
+    queue = MessageQueue("T", "a", 0)
+    broker.stored["T", 0] = [b"x"]
+    await mq.pull(queue, 0)
+    proxy.bytes_left, proxy.silent = 20, True
+    with pytest.raises(RequestTimeout):
+        await mq.pull(queue, 0, timeout=0.1)
+    assert proxy.accepted == 1, "so short a silence says nothing"
+    with pytest.raises(RequestTimeout):
+        await mq.pull(queue, 0, timeout=1.1)
+    assert (await mq.pull(queue, 0)).max_offset == 1
+    assert proxy.accepted == 2
 
 
 async def test_answers_that_are_no_frames(producer: Producer, proxy: Proxy, mq: Client) -> None:
@@ -165,6 +186,39 @@ async def test_a_body_that_does_not_decompress(mq: Client, broker: FakeBroker, c
     assert broker.offsets["cg", "T", 0] == 1, "it isn't acknowledged: a later try, or the dead letter topic, has it"
 
 
+async def test_a_lite_pull_raises_what_does_not_decompress(mq: Client, broker: FakeBroker) -> None:
+    records = [compressed(0, zlib.compress(b"good")), compressed(1, b"no zlib"), compressed(2, zlib.compress(b"fine"))]
+    broker.on_pull = lambda header, request, connection: (
+        "silence"
+        if header.queue_id or header.queue_offset == 3
+        else pulled(request, header.queue_offset, records[header.queue_offset :], 3)
+    )
+    queue = MessageQueue("T", "a", 0)
+    told = r"message ID1 \(offset 1 of queue 0 of T\): body can't be decompressed"
+
+    async def read() -> None:
+        async with mq.lite_pull_consumer("cg", from_where="first") as consumer:
+            await consumer.assign([queue])
+            assert [message.body for message in await consumer.poll()] == [b"good"]
+            await consumer.poll()
+
+    with pytest.raises(ProtocolError, match=told):
+        await read()
+    assert broker.offsets["cg", "T", 0] == 1, "it comes again"
+    async with mq.lite_pull_consumer("cg", from_where="first") as consumer:
+        await consumer.assign([queue])
+        with pytest.raises(ProtocolError, match=told):
+            await anext(consumer)
+        assert (await anext(consumer)).body == b"fine"
+        assert consumer.position(queue) == 3
+    async with mq.lite_pull_consumer("other", from_where="first", decode=bytes.decode) as decoding:
+        await decoding.assign([queue])
+        good, bad, fine = await decoding.poll()
+        assert (good.body, fine.body) == ("good", "fine")
+        with pytest.raises(ProtocolError, match=told):
+            _ = bad.body
+
+
 async def test_clock_steps_change_no_deadline(names: FakeNames, broker: FakeBroker) -> None:
     clock = FakeClock()
     async with Client(names.address, clock=clock) as mq, mq.producer("pg") as producer:
@@ -178,6 +232,124 @@ async def test_clock_steps_change_no_deadline(names: FakeNames, broker: FakeBrok
         clock.pass_ms(-3_600_000)
         with pytest.raises(RequestTimeout):
             await sending
+
+
+async def test_a_clock_that_steps_disturbs_nothing(
+    names: FakeNames, broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sends, heartbeats, tries, and offsets go on at their pace while the wall clock jumps to and fro."""
+    monkeypatch.setattr(runtime, "HEARTBEAT_SECONDS", 0.05)
+    monkeypatch.setattr(consumer_module, "PERSIST_SECONDS", 0.05)
+    monkeypatch.setattr(outcomes, "REDELIVER_SECONDS", 0.05)
+    clock = SteppingClock()
+    seen: list[bytes] = []
+    ids: list[str] = []
+
+    async def handle(message: ConsumedMessage) -> None:
+        seen.append(message.body)
+        if seen.count(message.body) == 1:
+            raise ValueError("tried again")  # the broker takes nothing back, so it is here that it comes again
+
+    def answer(header: Pull, request: Command, connection: Connection) -> Command | str | None:
+        if header.queue_offset < len(broker.stored.get((header.topic, header.queue_id), [])):
+            return None
+        waiting.append((header, request, connection))
+        return "silence"
+
+    waiting: list[tuple[Pull, Command, Connection]] = []
+    broker.on_pull = answer
+    async with (
+        Client(names.address, clock=clock) as mq,
+        mq.producer("pg") as producer,
+        mq.consumer("cg", "T", from_where="first") as consumer,
+    ):
+        running = asyncio.create_task(consumer.run(handle))
+        for turn, step in enumerate((3_600_000, -7_200_000, 40 * 86_400_000, -40 * 86_400_000, 3_600_000)):
+            clock.ahead_ms += step
+            broker.beats.clear()
+            ids.append((await producer.send(Message("T", b"%d" % turn), queue=MessageQueue("T", "a", 0))).msg_id)
+            for parked in [each for each in waiting if each[0].topic == "T" and each[0].queue_id == 0]:
+                waiting.remove(parked)
+                header, request, connection = parked
+                bodies = broker.stored["T", 0][header.queue_offset :]
+                records = [record("T", 0, header.queue_offset + number, body) for number, body in enumerate(bodies)]
+                connection.answer(request, pulled(request, header.queue_offset, records, turn + 1))
+            async with asyncio.timeout(20):
+                while seen.count(b"%d" % turn) < 2 or broker.offsets.get(("cg", "T", 0)) != turn + 1 or not broker.beats:
+                    await asyncio.sleep(0.01)
+        await consumer.close()
+        await running
+    assert len(set(ids)) == 5
+    assert len(seen) == 10
+
+
+def push(header: SendMessage, body: bytes, sys_flag: int = 0) -> Command:
+    """A broker's request with the reply to what was sent with that header."""
+    carried = properties.decode((header.properties or "").encode())
+    given = {key: carried[key] for key in (properties.CORRELATION_ID, properties.REPLY_TO_CLIENT)}
+    pushed = PushReply(
+        producer_group="far",
+        topic=header.topic,
+        default_topic="TBW102",
+        default_topic_queue_nums=4,
+        queue_id=header.queue_id,
+        sys_flag=sys_flag,
+        born_timestamp=1,
+        flag=0,
+        properties=properties.encode(given | {properties.UNIQ_KEY: "ID"}).decode(),
+        reconsume_times=0,
+        born_host="127.0.0.1:1",
+        store_host="127.0.0.1:2",
+        store_timestamp=1,
+    )
+    return codec.request(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, pushed, body)
+
+
+async def test_a_reply_that_does_not_decompress(mq: Client, broker: FakeBroker) -> None:
+    store = broker._handlers[RequestCode.SEND_MESSAGE_V2]
+    told: asyncio.Future[ResponseCode | int] = asyncio.get_running_loop().create_future()
+
+    async def stored(header: SendMessage, request: Command, connection: Connection) -> Any:
+        answer = await connection.invoke(push(header, b"no zlib", Compression.ZLIB.flags), 20)
+        told.set_result(answer.code)
+        return store(header, request, connection)
+
+    broker.handle(RequestCode.SEND_MESSAGE_V2, stored)
+    async with mq.producer("pg") as producer:
+        with pytest.raises(ProtocolError, match=r"message ID \(the reply to a request\): body can't be decompressed"):
+            await producer.request(Message("T", b"?"), timeout=20)
+    assert await told == ResponseCode.INVALID_PARAMETER
+
+
+async def test_a_reply_that_comes_too_late_is_nobodys(
+    mq: Client, broker: FakeBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    asked: list[tuple[SendMessage, Connection]] = []
+    store = broker._handlers[RequestCode.SEND_MESSAGE_V2]
+
+    def stored(header: SendMessage, request: Command, connection: Connection) -> Any:
+        asked.append((header, connection))
+        return store(header, request, connection)
+
+    broker.handle(RequestCode.SEND_MESSAGE_V2, stored)
+
+    async def reply(number: int, body: bytes) -> None:
+        header, connection = asked[number]
+        answer = await connection.invoke(push(header, body), 20)
+        assert answer.code == ResponseCode.SUCCESS
+
+    async with mq.producer("pg") as producer:
+        with pytest.raises(RequestTimeout, match="no reply"):
+            await producer.request(Message("T", b"first?"), timeout=0.2)
+        asking = asyncio.create_task(producer.request(Message("T", b"second?"), timeout=20))
+        async with asyncio.timeout(20):
+            while len(asked) < 2:
+                await asyncio.sleep(0.01)
+        await reply(0, b"of the first")
+        assert "nobody waits for any more" in caplog.text
+        assert not asking.done()
+        await reply(1, b"of the second")
+        assert (await asking).body == b"of the second"
 
 
 async def test_a_cut_during_each_kind_of_call(proxy: Proxy, mq: Client, broker: FakeBroker) -> None:

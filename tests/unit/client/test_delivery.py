@@ -42,10 +42,8 @@ class Box:
         self.process_queue = ProcessQueue(MessageQueue("T", "a", 0), 0)
 
     def put(self, *offsets: int, process_queue: ProcessQueue | None = None) -> None:
-        self.inbox.put(
-            consumed(decode_stored(record("T", 0, offset, b"x"))[0], process_queue or self.process_queue, self.outcomes)
-            for offset in offsets
-        )
+        stored = [each for offset in offsets for each in decode_stored(record("T", 0, offset, b"x"), "a")]
+        self.inbox.put(consumed(stored, process_queue or self.process_queue, self.outcomes))
 
     async def take(self) -> ConsumedMessage:
         async with asyncio.timeout(5):
@@ -198,7 +196,8 @@ async def test_takers_that_never_wait_leave_room_for_others(box: Box) -> None:
 
 
 def test_messages_of_the_retry_topic_get_their_own_topic_back(box: Box) -> None:
-    stored = decode_stored(record("%RETRY%g", 0, 0, b"x", {"RETRY_TOPIC": "T", "TAGS": "t", "UNIQ_KEY": "id"}))[0]
-    message = consumed(stored, box.process_queue, box.outcomes)
+    stored = decode_stored(record("%RETRY%g", 0, 0, b"x", {"RETRY_TOPIC": "T", "TAGS": "t", "UNIQ_KEY": "id"}), "a")
+    process_queue = ProcessQueue(MessageQueue("%RETRY%g", "a", 0), 0)
+    (message,) = consumed(stored, process_queue, box.outcomes)
     assert (message.topic, message.tag, message.msg_id) == ("T", "t", "id")
     assert message.stored.broker_name == "a"

@@ -5,10 +5,12 @@ import asyncio
 import pytest
 
 from rockmq import embedded
-from rockmq.base.errors import ClientError, ResponseError
-from rockmq.client import Client, Durability, Message, SendStatus
+from rockmq.base.errors import ClientError, RequestTimeout, ResponseError
+from rockmq.client import Client, Decision, Durability, Message, SendStatus, durability
 from rockmq.client.durability import promised, suffices
 from rockmq.client.sending import reached
+from rockmq.config.broker import BrokerOptions
+from rockmq.config.key import dump, load
 from rockmq.protocol.codes import RequestCode
 from tests.unit.client.fakes import FakeBroker
 
@@ -29,6 +31,8 @@ BOTH = {"flushDiskType": "SYNC_FLUSH", "brokerRole": "SYNC_MASTER", "inSyncRepli
         (BOTH | {"inSyncReplicas": "1"}, "disk"),
         (BOTH | {"inSyncReplicas": "1", "allAckInSyncStateSet": "true"}, "disk"),
         (BOTH | {"inSyncReplicas": "1", "allAckInSyncStateSet": "true", "enableControllerMode": "true"}, "replicated+disk"),
+        (BOTH | {"inSyncReplicas": "²"}, "disk"),
+        (BOTH | {"inSyncReplicas": "2" * 5000}, "disk"),
         ({"flushDiskType": "ASYNC_FLUSH", "brokerRole": "SYNC_MASTER"}, "replicated"),
     ],
 )
@@ -73,6 +77,30 @@ async def test_brokers_are_asked_once_and_receipts_tell(mq: Client, broker: Fake
         assert broker.count(RequestCode.GET_BROKER_CONFIG) == 2, "a new connection may be to another configuration"
 
 
+async def test_a_broker_that_doesnt_answer_is_asked_again(
+    mq: Client, broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It hasn't refused to tell: neither does the send fail, nor are all that come after it on this connection."""
+    monkeypatch.setattr(durability, "API_TIMEOUT", 0.1)
+    broker.config = DISK
+    answer = broker._config
+    silent = True
+    broker.handle(RequestCode.GET_BROKER_CONFIG, lambda *asked: None if silent else answer(*asked))
+    async with mq.producer("pg", durability="disk", timeout=20) as producer:
+        with pytest.raises(RequestTimeout):
+            await producer.send(HELLO, timeout=0.3)
+        sending = producer.send_nowait(HELLO)
+        await asyncio.sleep(0.15)
+        monkeypatch.setattr(durability, "API_TIMEOUT", 10)
+        silent = False
+        assert (await sending).durability == "disk"
+        await broker.stop()
+        sending = producer.send_nowait(HELLO)
+        await asyncio.sleep(0)
+        await broker.start()
+        assert (await sending).durability == "disk"
+
+
 @pytest.mark.parametrize(("config", "fault"), [(ASYNC, "promises 'memory'"), (None, "doesn't tell"), ({}, "doesn't tell")])
 async def test_nothing_is_sent_to_a_broker_that_promises_less(
     mq: Client, broker: FakeBroker, config: dict[str, str] | None, fault: str
@@ -81,6 +109,18 @@ async def test_nothing_is_sent_to_a_broker_that_promises_less(
     async with mq.producer("pg", durability="disk") as producer:
         with pytest.raises(ClientError, match=fault):
             await producer.send(HELLO)
+    assert not broker.headers
+
+
+async def test_a_transaction_is_not_begun_at_a_broker_that_promises_less(mq: Client, broker: FakeBroker) -> None:
+    broker.config = ASYNC
+
+    async def never(_: object) -> Decision:
+        raise AssertionError("nothing was stored")
+
+    async with mq.transaction_producer("tx", never, durability="disk") as producer:
+        with pytest.raises(ClientError, match="promises 'memory'"):
+            await producer.send_in_transaction(HELLO, never)
     assert not broker.headers
 
 
@@ -110,3 +150,10 @@ async def test_a_real_broker(flush: str, durability: Durability) -> None:
         mq.producer(durability="memory") as producer,
     ):
         assert (await producer.send(HELLO)).durability == durability
+
+
+def test_a_sync_master_of_ours_promises_no_copy() -> None:
+    """Pitfall 9.13: it waits for nobody, and has to say so."""
+    for role, flush, found in (("SYNC_MASTER", "SYNC_FLUSH", "disk"), ("SYNC_MASTER", "ASYNC_FLUSH", "memory")):
+        options = load(BrokerOptions, {"brokerRole": role, "flushDiskType": flush})
+        assert promised(dump(options)) == found

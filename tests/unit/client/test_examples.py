@@ -49,7 +49,7 @@ async def test_worker(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Mo
         monkeypatch.setenv("NAMESRV_ADDR", served.namesrv)
         running = asyncio.create_task(example("worker").app.run())
         out = ""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while out.count("noted: ") < 104 or "charged: order 42" not in out:
                 await asyncio.sleep(0.05)
                 out += capsys.readouterr().out

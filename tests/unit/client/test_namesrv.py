@@ -13,7 +13,7 @@ import pytest
 
 from rockmq import embedded
 from rockmq.base.errors import ConfigError, ConnectError, RouteNotFound
-from rockmq.client import Client, Message
+from rockmq.client import Client, Message, namesrv, rebalance
 from rockmq.client.namesrv import is_url, parse
 from tests.support.process import free_port
 from tests.support.proxy import Proxy
@@ -117,6 +117,19 @@ async def test_one_that_is_down_at_the_start_is_there_later(names: FakeNames, br
         assert (await producer.send(Message("T", b"z"))).queue.topic == "T", "what is known is enough to go on"
 
 
+async def test_a_consumer_that_starts_before_the_name_server(
+    names: FakeNames, broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rockmq.client.member.START_TIMEOUT", 0.1)
+    monkeypatch.setattr(rebalance, "UNSETTLED_SECONDS", 0.1)
+    broker.stored["T", 0] = [b"x"]
+    await names.stop()
+    async with Client(names.address) as mq, mq.consumer("cg", "T", from_where="first") as consumer:
+        assert consumer.queues == []
+        await names.start()
+        assert (await anext(consumer)).body == b"x"
+
+
 # Host names
 
 
@@ -169,10 +182,12 @@ class Page:
 
     def __init__(self) -> None:
         self.text = ""
+        self.asked: list[str] = []
         page = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
+                page.asked.append(self.path)
                 self.send_response(200 if page.text else 503)
                 self.end_headers()
                 self.wfile.write(page.text.encode())
@@ -237,3 +252,62 @@ async def test_a_list_behind_a_url(page: Page, names: FakeNames, second: FakeNam
             await mq._instance.names.read()
         await mq.queues("T")
         assert len(second.asked) == 2, "a list that can't be read changes nothing"
+
+
+async def test_clients_of_a_unit_have_a_list_of_their_own(page: Page, names: FakeNames, broker: FakeBroker) -> None:
+    page.text = names.address
+    for url, asked in (
+        (page.url, "/rocketmq/nsaddr-west?nofix=1"),
+        (page.url + "?zone=z&x=1", "/rocketmq/nsaddr-west?nofix=1&zone=z&x=1"),
+    ):
+        async with Client(url, unit_name="west") as mq:
+            assert await mq.queues("T")
+        assert page.asked.pop() == asked
+    async with Client(page.url) as mq:
+        assert await mq.queues("T")
+    assert page.asked == ["/rocketmq/nsaddr"]
+
+
+async def test_a_page_that_is_gone_is_told_in_one_line(
+    page: Page, names: FakeNames, broker: FakeBroker, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(namesrv, "LOOKUP_SECONDS", 0.05)
+    page.text = names.address
+    async with Client(page.url) as mq:
+        assert await mq.queues("T")
+        page.text = ""
+        async with asyncio.timeout(20):
+            while "the list of name servers stays as it is" not in caplog.text:
+                await asyncio.sleep(0.01)
+        assert "Traceback" not in caplog.text
+        assert await mq.queues("T")
+
+
+# Not a name server
+
+
+@pytest.mark.parametrize(
+    ("greeting", "answer", "told"),
+    [
+        (b"", b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n", "is not RocketMQ's protocol: .*length"),
+        (b"SSH-2.0-OpenSSH_9.9\r\n", b"", "is not RocketMQ's protocol: .*length"),
+        (b"220 mail.example ESMTP\r\n", b"", "is not RocketMQ's protocol: .*length"),
+        (b"", b"\x15\x03\x03\x00\x02\x02\x46", "is not RocketMQ's protocol: .*length"),
+        (b"", b"", "without any answer: is it a RocketMQ server"),
+    ],
+    ids=["http", "ssh", "smtp", "tls", "mute"],
+)
+async def test_servers_of_other_kinds(greeting: bytes, answer: bytes, told: str) -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(greeting)
+        if await reader.read(1):
+            writer.write(answer)
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    async with server, Client(f"127.0.0.1:{port}") as mq, mq.producer("pg") as producer:
+        with pytest.raises(ConnectError, match=rf"127.0.0.1:{port}.*{told}"):
+            await mq.queues("T")
+        with pytest.raises(ConnectError, match=told):
+            await producer.send(Message("T", b"x"), timeout=0.5)

@@ -1,16 +1,22 @@
 """Orderly consumption: turns within a queue, and the brokers' locks."""
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator
-from typing import Unpack
+from typing import Any, Unpack
 
 import pytest
 
-from rockmq.client import Client, ConsumedMessage, Consumer, ConsumerOptions, consumer, locks, rebalance, share
+from rockmq.client import Client, ClientError, ConsumedMessage, Consumer, ConsumerOptions, Decision, locks, rebalance, share
 from rockmq.client.orderly import OrderlyInbox
 from rockmq.client.process_queue import ProcessQueue
+from rockmq.protocol import codec, json
+from rockmq.protocol.bodies.client import DirectResult
 from rockmq.protocol.bodies.common import MessageQueue
 from rockmq.protocol.codes import RequestCode
+from rockmq.protocol.flags import PullFlag
+from rockmq.protocol.headers.admin import ConsumeDirectly
+from rockmq.protocol.headers.pull import Pull
 from rockmq.protocol.message import decode_stored
 from tests.unit.client.fakes import FakeBroker, FakeNames, record
 from tests.unit.client.test_consumer import tell_members, until
@@ -25,7 +31,7 @@ def impatience(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rebalance, "UNLOCKED_SECONDS", 0.05)
     monkeypatch.setattr(rebalance, "GAP_SECONDS", 0.02)
     monkeypatch.setattr(share, "GIVE_UP_SECONDS", 0.05)
-    monkeypatch.setattr(consumer, "START_TIMEOUT", 0.5)
+    monkeypatch.setattr("rockmq.client.member.START_TIMEOUT", 0.5)
 
 
 class Outcomes:
@@ -338,7 +344,7 @@ async def test_a_queue_is_given_up_when_its_handler_has_ended(mq: Client, broker
     go_on.set()
     await until(lambda: QUEUES[3] not in broker.locks)
     assert broker.offsets["g", "T", 3] == 1
-    assert QUEUES[3] not in member.queues
+    await until(lambda: QUEUES[3] not in member.queues)  # when the broker's answer is here
     await member.close()
     await run
 
@@ -398,3 +404,296 @@ async def test_queues_come_back_while_they_leave(mq: Client, broker: FakeBroker)
     await member.close()
     await run
     assert broker.offsets["g", "T", 3] == 3
+
+
+async def test_a_lock_whose_answer_was_lost_is_given_up(
+    mq: Client, broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The broker may have granted it: others would wait for a minute."""
+    monkeypatch.setattr(locks, "TIMEOUT", 0.1)
+    handler = broker._handlers[RequestCode.LOCK_BATCH_MQ]
+
+    def silent(*request: Any) -> None:
+        handler(*request)
+
+    broker.handle(RequestCode.LOCK_BATCH_MQ, silent)
+    member = await started(mq)
+    assert (member.queues, len(broker.locks)) == ([], 4)
+    broker.members = sorted([mq.client_id, "zzz"])
+    await tell_members(broker)
+    await until(lambda: set(broker.locks) == set(QUEUES[:2]))
+    await member.close()
+    assert not broker.locks, "those that it still asked for, too"
+
+
+# Commits by hand
+
+
+async def test_only_a_commit_moves_the_offset(mq: Client, broker: FakeBroker) -> None:
+    broker.stored["T", 0] = [b"%d" % number for number in range(6)]
+    async with made(mq, auto_commit=False) as member:
+        for number in range(4):
+            message = await anext(member)
+            if number == 2:
+                await message.commit()
+            else:
+                await message.ack()
+        assert positions(member) == 3
+        await member.commit()
+        assert broker.offsets["g", "T", 0] == 3
+    assert broker.offsets["g", "T", 0] == 3, "closing commits nothing"
+    async with made(mq, auto_commit=False) as member:
+        assert (await anext(member)).queue_offset == 3
+
+
+def positions(member: Consumer) -> int:
+    return member.status("T")[QUEUES[0]]
+
+
+async def test_a_rollback_begins_again_behind_the_last_commit(mq: Client, broker: FakeBroker) -> None:
+    broker.stored["T", 0] = broker.stored["T", 1] = [b"%d" % number for number in range(5)]
+    done: list[int] = []
+    others: list[int] = []
+    rolled_back = False
+
+    async def handle(message: ConsumedMessage) -> None:
+        nonlocal rolled_back
+        if message.queue.queue_id:
+            others.append(message.queue_offset)
+            return
+        done.append(message.queue_offset)
+        if message.queue_offset == 1:
+            await message.commit()
+        elif message.queue_offset == 3 and not rolled_back:
+            rolled_back = True
+            await message.rollback(0.05)
+        elif message.queue_offset == 4:
+            await message.commit()
+
+    async with made(mq, auto_commit=False) as member:
+        run = asyncio.create_task(member.run(handle))
+        await until(lambda: done == [0, 1, 2, 3, 2, 3, 4] and len(others) == 5)
+        assert positions(member) == 5
+    await run
+    assert (broker.offsets["g", "T", 0], broker.offsets["g", "T", 1]) == (5, 0)
+
+
+async def test_one_that_fails_comes_again_alone(mq: Client, broker: FakeBroker) -> None:
+    broker.stored["T", 0] = [b"x"] * 3
+    got: list[tuple[int, int]] = []
+
+    async def handle(message: ConsumedMessage) -> None:
+        got.append((message.queue_offset, message.reconsume_times))
+        if got == [(0, 0), (1, 0)]:
+            raise ValueError("once")
+
+    async with made(mq, auto_commit=False, suspend=0.01) as member:
+        run = asyncio.create_task(member.run(handle))
+        await until(lambda: len(got) == 4)
+    await run
+    assert got == [(0, 0), (1, 0), (1, 1), (2, 0)]
+    assert broker.offsets["g", "T", 0] == 0
+
+
+async def test_batches_are_committed_and_rolled_back_as_a_whole(mq: Client, broker: FakeBroker) -> None:
+    broker.stored["T", 0] = [b"x"] * 6
+    batches: list[list[int]] = []
+
+    async def handle(batch: list[ConsumedMessage]) -> None:
+        batches.append([message.queue_offset for message in batch])
+        match len(batches):
+            case 1:
+                await batch[1].commit()  # the third is only acknowledged
+            case 2:
+                await batch[0].rollback(0.01)
+            case 4:
+                await batch[-1].commit()
+
+    async with made(mq, auto_commit=False) as member:
+        await until(lambda: member._cache.messages == 6)
+        run = asyncio.create_task(member.run_batches(handle, 3, 1))
+        await until(lambda: len(batches) == 4 and member._cache.messages == 0)
+        assert positions(member) == 6
+    await run
+    assert batches == [[0, 1, 2], [3, 4, 5], [2, 3, 4], [5]]
+
+
+async def test_what_is_not_committed_is_bounded_and_told(
+    mq: Client, broker: FakeBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    broker.stored["T", 0] = [b"%d" % number for number in range(20)]
+    async with made(mq, auto_commit=False, queue_messages_max=5, pull_batch=5) as member:
+        for number in range(5):
+            assert "until some of what is acknowledged" not in caplog.text
+            message = await anext(member)
+            assert message.queue_offset == number
+            await message.ack()
+        assert "until some of what is acknowledged" in caplog.text
+        assert await member.fetch(timeout=0.1) == []
+        with pytest.raises(ClientError, match="before"):
+            await message.commit()
+    assert broker.offsets["g", "T", 0] == 0
+
+
+async def test_a_queue_that_is_lost_takes_its_uncommitted_messages_along(mq: Client, broker: FakeBroker) -> None:
+    broker.stored["T", 3] = [b"x"] * 3
+    member = made(mq, auto_commit=False)
+    await member.start()
+    await (await anext(member)).ack()
+    held = await anext(member)
+    broker.members = sorted([mq.client_id, "zzz"])
+    await tell_members(broker)
+    await until(lambda: QUEUES[3] not in broker.locks)
+    await held.commit()
+    assert member._outcome._uncommitted == {}  # type: ignore[attr-defined]
+    await member.close()
+    assert broker.offsets["g", "T", 3] == 0
+
+
+async def test_others_have_nothing_to_commit(mq: Client, broker: FakeBroker) -> None:
+    with pytest.raises(ClientError, match="order=True"):
+        mq.consumer("g", "T", auto_commit=False)
+    broker.stored["T", 0] = [b"x"]
+    async with made(mq) as member:
+        message = await anext(member)
+        for end in (message.commit, message.rollback):
+            with pytest.raises(ClientError, match="auto_commit=False"):
+                await end()
+        await message.ack()
+
+
+async def test_who_has_an_older_delivery_cannot_end_the_next(mq: Client, broker: FakeBroker) -> None:
+    """A handler refuses its message and goes on; meanwhile it comes again."""
+    broker.stored["T", 0] = [b"x"]
+    async with made(mq) as member:
+        first = await anext(member)
+        async with first.process():
+            await first.retry(0.01)
+            again = await anext(member)
+        with pytest.raises(ClientError, match="before"):
+            await first.ack()
+        assert positions(member) == 0
+        await again.ack()
+        assert positions(member) == 1
+
+
+async def test_a_pull_that_a_broker_is_slow_about_takes_no_offset_back(mq: Client, broker: FakeBroker) -> None:
+    """Apache's stores what pulls tell on other threads than what is told by itself."""
+    broker.stored["T", 0] = [b"x"] * 3
+    slow: list[Pull] = []
+    broker.on_pull = lambda header, request, connection: slow.append(header)
+    async with made(mq, pull_batch=1) as member:
+        for _ in range(3):
+            await (await anext(member)).ack()
+    for header in slow:
+        if header.sys_flag & PullFlag.COMMIT_OFFSET:
+            broker.offsets["g", header.topic, header.queue_id] = header.commit_offset
+    assert broker.offsets["g", "T", 0] == 3
+
+
+@pytest.mark.parametrize("result", ["COMMIT", "ROLLBACK"])
+async def test_an_administrator_is_told_what_was_done_by_hand(mq: Client, broker: FakeBroker, result: str) -> None:
+    async def handle(message: ConsumedMessage) -> None:
+        await (message.commit() if result == "COMMIT" else message.rollback())
+
+    async with made(mq, auto_commit=False) as member:
+        run = asyncio.create_task(member.run(handle, 1))
+        (connection,) = broker.connections
+        header = ConsumeDirectly(consumer_group="g", client_id=mq.client_id, msg_id="1", broker_name="a")
+        request = codec.request(RequestCode.CONSUME_MESSAGE_DIRECTLY, header, record("T", 0, 9, b"x"))
+        found = json.decode((await connection.invoke(request, 3)).body, DirectResult, "result")
+    await run
+    assert (found.consume_result, found.order, found.auto_commit) == (f"CR_{result}", True, False)
+    assert broker.offsets["g", "T", 0] == 0
+
+
+async def test_a_fault_does_not_end_the_renewing_of_locks(
+    mq: Client, broker: FakeBroker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(locks, "RENEW_SECONDS", 0.05)
+    faults = [ValueError("ours"), ValueError("ours again")]
+    offer = OrderlyInbox.offer
+
+    def faulty(inbox: OrderlyInbox, process_queue: ProcessQueue) -> None:
+        if faults:
+            raise faults.pop()
+        offer(inbox, process_queue)
+
+    member = await started(mq)
+    monkeypatch.setattr(OrderlyInbox, "offer", faulty)
+    await until(lambda: not faults)
+    renewed = broker.count(RequestCode.LOCK_BATCH_MQ)
+    await until(lambda: broker.count(RequestCode.LOCK_BATCH_MQ) > renewed)
+    assert caplog.text.count("renewing the locks of group g failed") == 2
+    await member.close()
+
+
+# Commits by what handlers return
+
+
+async def test_functions_decide_by_what_they_return(mq: Client, broker: FakeBroker) -> None:
+    broker.stored["T", 0] = [b"%d" % number for number in range(5)]
+    done: list[int] = []
+
+    def handle(message: ConsumedMessage) -> Decision | None:
+        assert threading.current_thread() is not threading.main_thread()
+        done.append(message.queue_offset)
+        if done == [0, 1, 2]:
+            return Decision.ROLLBACK
+        return Decision.COMMIT if message.queue_offset in (0, 3) else Decision.UNKNOWN if message.queue_offset == 4 else None
+
+    async with made(mq, auto_commit=False, suspend=0.01) as member:
+        run = asyncio.create_task(member.run(handle))
+        await until(lambda: done == [0, 1, 2, 1, 2, 3, 4] and positions(member) == 4)
+    await run
+    assert broker.offsets["g", "T", 0] == 4
+
+
+async def test_coroutines_and_batches_decide_by_what_they_return(mq: Client, broker: FakeBroker) -> None:
+    broker.stored["T", 0] = [b"x"] * 4
+    batches: list[list[int]] = []
+
+    async def handle(batch: list[ConsumedMessage]) -> Decision:
+        batches.append([message.queue_offset for message in batch])
+        return Decision.ROLLBACK if len(batches) == 1 else Decision.COMMIT
+
+    async with made(mq, auto_commit=False, suspend=0.01) as member:
+        await until(lambda: member._cache.messages == 4)
+        run = asyncio.create_task(member.run_batches(handle, 2, 1))
+        await until(lambda: len(batches) == 3 and positions(member) == 4)
+    await run
+    assert batches == [[0, 1], [0, 1], [2, 3]]
+
+
+async def test_a_function_that_is_cancelled_has_decided(mq: Client, broker: FakeBroker) -> None:
+    broker.stored["T", 0] = [b"x"]
+    begun, go_on = threading.Event(), threading.Event()
+
+    def handle(message: ConsumedMessage) -> Decision:
+        begun.set()
+        go_on.wait(10)
+        return Decision.COMMIT
+
+    async with made(mq, auto_commit=False) as member:
+        run = asyncio.create_task(member.run(handle, 1))
+        await until(begun.is_set)
+        run.cancel()
+        await asyncio.sleep(0)
+        go_on.set()
+        with pytest.raises(asyncio.CancelledError):
+            await run
+        assert positions(member) == 1
+
+
+def in_a_process(message: ConsumedMessage) -> Decision | None:
+    with pytest.raises(ClientError, match="copy of the message"):
+        asyncio.run(message.commit())
+    return Decision.COMMIT if message.body == b"2" else None
+
+
+async def test_processes_decide_by_what_they_return(mq: Client, broker: FakeBroker) -> None:
+    broker.stored["T", 0] = [b"%d" % number for number in range(4)]
+    async with made(mq, auto_commit=False) as member:
+        run = asyncio.create_task(member.run(in_a_process, 1, workers="processes"))
+        await until(lambda: positions(member) == 3, 60)
+    await run

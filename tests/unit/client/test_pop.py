@@ -5,6 +5,9 @@ import base64
 import contextlib
 import functools
 import itertools
+import os
+import pickle
+import threading
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path
@@ -14,7 +17,7 @@ import pytest
 from rockmq import embedded
 from rockmq.base.clock import SystemClock
 from rockmq.base.errors import ProtocolError
-from rockmq.client import BrokerFilter, Client, ClientClosed, ClientError, Message, PopMessage, ResponseError
+from rockmq.client import BrokerFilter, Client, ClientClosed, ClientError, Message, PartDone, PopMessage, ResponseError
 from rockmq.client.pop import received
 from rockmq.protocol import codec, json, pop
 from rockmq.protocol import properties as names_of
@@ -333,6 +336,20 @@ async def test_an_interrupted_handler_leaves_the_message_to_others(mq: Client, p
     assert not popping.changes
 
 
+async def test_nothing_goes_on_after_a_close_that_is_cancelled(mq: Client, popping: PopBroker) -> None:
+    popping.put(b"x")
+    consumer = mq.pop_consumer("g", ["T"])
+    await consumer.start()
+    (message,) = await consumer.fetch(timeout=10)
+    async with message.process():
+        closing = asyncio.create_task(consumer.close())
+        await asyncio.sleep(0.05)
+        closing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await closing
+        assert "pops of g" not in [each.get_name() for each in asyncio.all_tasks()]
+
+
 async def test_other_tags_with_the_same_hash_are_acknowledged_unseen(mq: Client, popping: PopBroker) -> None:
     popping.records = [record("T", 0, at, tag.encode(), {names_of.TAGS: tag}) for at, tag in enumerate(ODD_NAME_HASHES)]
     async with mq.pop_consumer("g", {"T": "Aa"}) as consumer:
@@ -482,3 +499,209 @@ async def test_a_broker_that_is_killed_and_comes_back(tmp_path: Path) -> None:
                     while got != sent or consumer.in_flight:
                         await asyncio.sleep(0.05)
             await run
+
+
+# Handlers of other kinds
+
+
+async def test_functions_run_on_threads(mq: Client, popping: PopBroker) -> None:
+    popping.put(*[b"%d" % number for number in range(6)])
+    together = threading.Barrier(3)
+
+    def handle(message: PopMessage) -> None:
+        assert threading.current_thread() is not threading.main_thread()
+        together.wait(10)
+        if message.body == b"5":
+            raise StopIteration
+
+    async with mq.pop_consumer("g", ["T"]) as consumer:
+        run = asyncio.create_task(consumer.run(handle, 3, retry=lambda tries: 7))
+        await until(lambda: popping.acknowledged == [0, 1, 2, 3, 4] and popping.changes)
+    await run
+    assert [(change.offset, change.invisible_time) for change in popping.changes] == [(5, 7000)]
+
+
+def in_a_process(message: PopMessage) -> None:
+    """A handler for processes; what it had is to be seen in a file."""
+    with open(message.properties["file"], "a") as file:
+        file.write(f"{os.getpid()} {message.topic} {message.queue_offset} {message.handle.offset}\n")
+    assert message.body == b"fine"
+
+
+async def test_functions_run_in_processes(mq: Client, popping: PopBroker, tmp_path: Path) -> None:
+    path = tmp_path / "done"
+    popping.put(b"fine", b"bad", file=str(path))
+    async with mq.pop_consumer("g", ["T"]) as consumer:
+        run = asyncio.create_task(consumer.run(in_a_process, 1, workers="processes"))
+        async with asyncio.timeout(60):
+            while consumer.in_flight or not path.exists():
+                await asyncio.sleep(0.02)
+    await run
+    lines = [line.split() for line in path.read_text().splitlines()]
+    assert [line[1:] for line in lines] == [["T", "0", "0"], ["T", "1", "1"]]
+    assert str(os.getpid()) not in {line[0] for line in lines}
+    assert popping.acknowledged == [0]
+    assert [change.offset for change in popping.changes] == [1]
+
+
+async def test_a_copy_in_another_process_cannot_be_ended(mq: Client, popping: PopBroker) -> None:
+    popping.put(b"x")
+    async with mq.pop_consumer("g", ["T"]) as consumer:
+        message = await anext(consumer)
+        copy = pickle.loads(pickle.dumps(message))
+        assert (copy.body, copy.handle, copy.withdrawn) == (b"x", message.handle, False)
+        for end in (PopMessage.ack, PopMessage.nack, PopMessage.dead_letter):
+            with pytest.raises(ClientError, match="copy of the message"):
+                await end(pickle.loads(pickle.dumps(message)))
+        with pytest.raises(ClientError, match="copy of the message"):
+            await copy.extend(5)
+        await message.ack()
+
+
+@pytest.mark.parametrize(
+    ("way", "done", "refused"),
+    [("return", [0, 1, 2], []), ("raise", [], [0, 1, 2]), ("part", [0, 1], [2]), ("single", [0, 2], [1])],
+)
+async def test_what_becomes_of_a_batch(
+    mq: Client, popping: PopBroker, way: str, done: list[int], refused: list[int]
+) -> None:
+    popping.put(b"x", b"y", b"z")
+
+    async def handle(batch: list[PopMessage]) -> None:
+        assert [message.queue_offset for message in batch] == [0, 1, 2]
+        if way == "raise":
+            raise ValueError
+        if way == "part":
+            raise PartDone(2)
+        if way == "single":
+            await batch[1].nack()
+
+    async with mq.pop_consumer("g", ["T"]) as consumer:
+        await until(lambda: consumer.in_flight == 3)
+        run = asyncio.create_task(consumer.run_batches(handle, 10, 1))
+        await until(lambda: consumer.in_flight == 0)
+    await run
+    assert popping.acknowledged == done
+    assert sorted(change.offset for change in popping.changes) == refused
+
+
+async def test_a_batch_has_one_topic(mq: Client, names: FakeNames, popping: PopBroker) -> None:
+    names.add("U", popping)  # type: ignore[arg-type]  # it has what a route needs
+    batches: list[list[str]] = []
+
+    async def handle(batch: list[PopMessage]) -> None:
+        batches.append([message.topic for message in batch])
+
+    async with mq.pop_consumer("g", ["T", "U"]) as consumer:
+        await until(lambda: len(popping.pops) == 2)
+        for _ in range(3):
+            pops = len(popping.pops)
+            popping.put(b"x", b"y")  # for one of the two that wait
+            await until(lambda before=pops: len(popping.pops) > before)
+        run = asyncio.create_task(consumer.run_batches(handle, 10, 1))
+        await until(lambda: consumer.in_flight == 0)
+    await run
+    assert sum(map(len, batches)) == 6
+    assert all(len(set(batch)) == 1 for batch in batches)
+
+
+async def test_a_batch_in_order(mq: Client, popping: PopBroker) -> None:
+    """It is one turn of its queue: what is behind comes when it is acknowledged; broken off, it comes again as it was."""
+    popping.put(*[b"x"] * 5)
+    batches: list[list[int]] = []
+    hang = asyncio.Event()
+
+    async def handle(batch: list[PopMessage]) -> None:
+        batches.append([message.queue_offset for message in batch])
+        if len(batches) == 2:
+            await hang.wait()
+
+    async with mq.pop_consumer("g", ["T"], order=True) as consumer:
+        await until(lambda: consumer.in_flight == 5)
+        run = asyncio.create_task(consumer.run_batches(handle, 2, 3))
+        await until(lambda: len(batches) == 2)
+        run.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await run
+        assert batches == [[0, 1], [2, 3]]
+        run = asyncio.create_task(consumer.run_batches(handle, 10, 3))
+        await until(lambda: consumer.in_flight == 0)
+    await run
+    assert batches == [[0, 1], [2, 3], [2, 3, 4]]
+    assert popping.acknowledged == [0, 1, 2, 3, 4]
+
+
+async def test_one_after_the_other_by_key_and_no_late_ones(names: FakeNames, popping: PopBroker) -> None:
+    clock = LaterClock()
+    popping.put(b"a0", b"b0", b"a1", b"b1")
+    running: set[bytes] = set()
+    done: list[bytes] = []
+    late = asyncio.Event()
+
+    async def handle(message: PopMessage) -> None:
+        key = message.body[:1]
+        assert key not in running
+        running.add(key)
+        if len(running) == 2:
+            clock.ahead = 61
+            late.set()
+        await late.wait()
+        running.discard(key)
+        done.append(message.body)
+
+    async with Client(names.address, clock=clock) as mq, mq.pop_consumer("g", ["T"]) as consumer:
+        await until(lambda: consumer.in_flight == 4)
+        run = asyncio.create_task(consumer.run(handle, 4, ordered_by=lambda message: message.body[:1]))
+        await until(lambda: consumer.in_flight == 0)
+    await run
+    assert sorted(done) == [b"a0", b"b0"], "the others waited until their time was over"
+
+
+# What brokers refuse
+
+
+async def test_an_acknowledgement_that_is_refused_takes_no_other_along(
+    mq: Client, popping: PopBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse_many(header: BatchAck, request: Command, connection: Connection) -> Command:
+        return refusal(request, ResponseCode.SYSTEM_ERROR)
+
+    async def refuse_one(header: Ack, request: Command, connection: Connection) -> Command:
+        if header.offset == 3:
+            return refusal(request, ResponseCode.MESSAGE_ILLEGAL)
+        return await popping._ack(header, request, connection)
+
+    popping.handle(RequestCode.BATCH_ACK_MESSAGE, refuse_many)
+    popping.handle(RequestCode.ACK_MESSAGE, refuse_one)
+    popping.put(*[b"x"] * 8)
+    async with mq.pop_consumer("g", ["T"]) as consumer:
+        for message in await consumer.fetch(8, timeout=10):
+            await message.ack()
+        await until(lambda: consumer.in_flight == 0)
+    assert popping.acknowledged == [0, 1, 2, 4, 5, 6, 7]
+    assert caplog.text.count("comes again") == 1
+
+
+async def test_what_was_never_worked_on_has_no_time_of_work(mq: Client, popping: PopBroker) -> None:
+    """Tried too often elsewhere, it is made a dead letter unseen."""
+    popping.records = [record("T", 0, 0, b"x", reconsume_times=5)]
+    async with mq.pop_consumer("g", ["T"], max_reconsume_times=3) as consumer:
+        await until(lambda: popping.acknowledged == [0] and consumer.in_flight == 0)
+    assert all(work.latency.seconds < 60 for work in mq.stats().consumption.values())
+
+
+async def test_a_route_that_changes_at_the_end_is_not_popped(mq: Client, names: FakeNames, popping: PopBroker) -> None:
+    other = PopBroker()
+    other.name = "b"
+    await other.start()
+    popping.put(b"x")
+    async with mq.pop_consumer("g", ["T"]) as consumer:
+        async with (await anext(consumer)).process():
+            closing = asyncio.create_task(consumer.close())
+            await until(lambda: consumer.closed)
+            names.add("T", popping, other)  # type: ignore[arg-type]  # they have what a route needs
+            await mq._instance.routes.fetch("T")
+            await asyncio.sleep(0.05)
+        await closing
+    assert not other.pops
+    await other.stop()

@@ -15,25 +15,25 @@ QUEUE = MessageQueue("T", "b", 0)
 def filled(*offsets: int, size: int = 10) -> ProcessQueue:
     process_queue = ProcessQueue(QUEUE, offsets[0])
     for offset in offsets:
-        process_queue.add(offset, size)
+        process_queue.add([offset], size)
     process_queue.next_offset = offsets[-1] + 1
     return process_queue
 
 
 def test_offset_waits_for_the_oldest() -> None:
     process_queue = filled(5, 6, 9)
-    process_queue.finish(6, 10)
-    process_queue.finish(9, 10)
+    process_queue.finish([6], 10)
+    process_queue.finish([9], 10)
     assert process_queue.offset == 5
     assert process_queue.count == 1
-    process_queue.finish(5, 10)
+    process_queue.finish([5], 10)
     assert process_queue.offset == 10
     assert (process_queue.count, process_queue.bytes, process_queue.span) == (0, 0, 0)
 
 
 def test_gaps_of_filtered_messages_are_passed() -> None:
     process_queue = filled(5, 9)
-    process_queue.finish(5, 10)
+    process_queue.finish([5], 10)
     assert process_queue.offset == 9
 
 
@@ -53,7 +53,7 @@ def test_the_offset_is_the_smallest_unfinished(steps: list[int], order: random.R
     order.shuffle(shuffled)
     before = process_queue.offset
     for offset in shuffled:
-        process_queue.finish(offset, 10)
+        process_queue.finish([offset], 10)
         left.remove(offset)
         assert process_queue.offset == (min(left) if left else offsets[-1] + 1)
         assert process_queue.offset >= before
@@ -74,11 +74,11 @@ async def test_room_comes_when_a_queue_is_worked_off() -> None:
     cache = Cache(10_000, 1 << 30)
     process_queue = ProcessQueue(QUEUE, 0)
     for offset in range(limits.MESSAGES_MAX):
-        cache.add(process_queue, offset, 1)
+        cache.add(process_queue, [offset], 1)
     room = cache.room(process_queue)
     assert room is not None
     assert not room.done()
-    cache.finish(process_queue, 500, 1)
+    cache.finish(process_queue, [500], 1)
     await room
     assert cache.room(process_queue) is None
 
@@ -87,10 +87,10 @@ async def test_room_over_all_queues() -> None:
     cache = Cache(3, 1 << 30)
     first, second = ProcessQueue(QUEUE, 0), ProcessQueue(MessageQueue("T", "b", 1), 0)
     for offset in range(3):
-        cache.add(first, offset, 1)
+        cache.add(first, [offset], 1)
     waiting = cache.room(second)
     assert waiting is not None
-    cache.finish(first, 1, 1)
+    cache.finish(first, [1], 1)
     await waiting
     assert cache.messages == 2
 
@@ -99,11 +99,11 @@ async def test_a_dropped_queue_gives_its_room_back_once() -> None:
     cache = Cache(3, 1 << 30)
     process_queue = ProcessQueue(QUEUE, 0)
     for offset in range(3):
-        cache.add(process_queue, offset, 5)
+        cache.add(process_queue, [offset], 5)
     waiting = cache.room(process_queue)
     assert waiting is not None
     cache.drop(process_queue)
     process_queue.dropped = True
     await waiting
-    cache.finish(process_queue, 0, 5)  # a handler that ends late
+    cache.finish(process_queue, [0], 5)  # a handler that ends late
     assert (cache.messages, cache.bytes) == (0, 0)

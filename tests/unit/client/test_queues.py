@@ -11,7 +11,9 @@ from rockmq.protocol.bodies.common import MessageQueue
 from rockmq.protocol.message import Message
 
 TARGETS = tuple(
-    Target(MessageQueue("T", broker, number), str(number), f"{broker}:1") for broker in ("a", "b") for number in range(4)
+    Target(MessageQueue("T", broker, number), str(number), broker, f"{broker}:1")
+    for broker in ("a", "b")
+    for number in range(4)
 )
 MESSAGE = Message("T", b"x")
 
@@ -23,6 +25,15 @@ def test_round_robin_takes_turns() -> None:
 
 def test_round_robin_starts_anywhere() -> None:
     assert len({RoundRobin()(TARGETS, None) for _ in range(200)}) > 1
+
+
+def test_round_robin_leaves_out_queues_without_a_master() -> None:
+    choose = RoundRobin()
+    some = [target if target.broker_name == "a" else target._replace(address="") for target in TARGETS]
+    assert Counter(choose(some, None).queue for _ in range(40)) == {target.queue: 10 for target in TARGETS[:4]}
+    assert {choose(some, "a").queue.broker_name for _ in range(20)} == {"a"}, "there is no other"
+    nowhere = [target._replace(address="") for target in TARGETS]
+    assert choose(nowhere, None) in nowhere
 
 
 def test_a_retry_avoids_the_broker_that_failed() -> None:

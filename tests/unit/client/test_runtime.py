@@ -7,13 +7,17 @@ import subprocess
 import sys
 import textwrap
 from collections import Counter
+from collections.abc import Coroutine
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import rockmq
-from rockmq.base.errors import ClientClosed, ClientError
-from rockmq.client import Client, Message, State, StateChange
+from rockmq.base.errors import ClientClosed, ClientError, RemotingError, ResponseError, RockMQError
+from rockmq.client import Client, Message, MessageQueue, State, StateChange, routes
+from rockmq.client import instance as runtime
+from rockmq.client.heartbeat import Beat
 from rockmq.protocol import codec
 from rockmq.protocol.bodies.route import BrokerData
 from rockmq.protocol.codes import RequestCode, ResponseCode
@@ -49,6 +53,64 @@ async def test_one_client_of_an_id_at_a_time(names: FakeNames) -> None:
             pass
     async with second:
         assert second.client_id == first.client_id
+
+
+def test_a_client_whose_loop_has_ended_is_in_nobodys_way() -> None:
+    abandoned = []
+
+    async def forget_to_close() -> None:
+        client = Client("127.0.0.1:1", instance_name="forgotten")
+        await client.start()
+        abandoned.append(client)
+
+    async def another() -> None:
+        async with Client("127.0.0.1:1", instance_name="forgotten"):
+            pass
+
+    asyncio.run(forget_to_close())
+    asyncio.run(another())
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"instance_name": "a b"}, "instance_name='a b': expected letters"),
+        ({"unit_name": "../x"}, "unit_name='../x': expected letters"),
+        ({"serializer": "xml"}, "serializer is 'xml': expected 'json', 'binary'"),
+        ({"max_in_flight": 0}, "max_in_flight=0, .*: expected 1 or more"),
+        ({"client_ip": "no-such-host.invalid"}, "host name 'no-such-host.invalid' doesn't resolve"),
+    ],
+)
+def test_options_that_can_not_be(options: dict[str, Any], told: str) -> None:
+    with pytest.raises(RockMQError, match=told):
+        Client("127.0.0.1:1", **options)
+
+
+async def test_a_client_that_does_not_run(names: FakeNames, broker: FakeBroker) -> None:
+    def calls(mq: Client) -> list[Coroutine[Any, Any, object]]:
+        queue = MessageQueue("T", "a", 0)
+        return [mq.queues("T"), mq.pull(queue, 0), mq.max_offset(queue), mq.create_topic("T"), mq.admin.topics.names()]
+
+    mq = Client(names.address)
+    for call in calls(mq):
+        with pytest.raises(ClientClosed, match="was not started: use `async with`"):
+            await call
+    async with mq:
+        assert await mq.queues("T")
+    for call in calls(mq):
+        with pytest.raises(ClientClosed, match="this client is closed"):
+            await call
+
+
+async def test_a_broker_in_place_of_a_name_server(broker: FakeBroker) -> None:
+    async with Client(broker.address) as mq:
+        with pytest.raises(ResponseError, match=rf"by {broker.address} .* not supported; is it a name server\?"):
+            await mq.admin.topics.names()
+
+
+async def test_a_compression_that_there_is_not(mq: Client) -> None:
+    with pytest.raises(ClientError, match="compression is 'gzip': expected 'zlib', 'lz4', 'zstd', 'none'"):
+        mq.producer("pg", compression="gzip")  # type: ignore[arg-type]
 
 
 async def test_a_client_of_another_process_is_refused_after_a_fork(tmp_path: Path) -> None:
@@ -171,7 +233,49 @@ async def test_members_that_began_at_different_times_have_one_fingerprint(names:
     assert len(set(latest.values())) == 1
 
 
+async def test_no_heartbeat_is_the_last(
+    names: FakeNames, broker: FakeBroker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whatever a heartbeat fails by, the next one comes: brokers would forget us."""
+    monkeypatch.setattr(runtime, "HEARTBEAT_SECONDS", 0.05)
+    async with Client(names.address) as mq, mq.producer("pg") as producer:
+        await producer.send(Message("T", b"x"))
+        monkeypatch.setattr(Beat, "__init__", lambda *_: 1 / 0)
+        await until(lambda: caplog.text.count("a heartbeat failed") >= 2)
+        monkeypatch.undo()
+        broker.beats.clear()
+        mq._instance.heartbeat_soon()
+        await until(lambda: broker.beats)
+
+
 # Connections
+
+
+async def test_a_close_that_is_broken_off_leaves_nothing_open(names: FakeNames, broker: FakeBroker) -> None:
+    before = asyncio.all_tasks()
+    mq = Client(names.address)
+    await mq.start()
+    producer = mq.producer("pg")
+    await producer.start()
+    await producer.send(Message("T", b"x"))
+    held = asyncio.Event()
+
+    async def hold() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await held.wait()  # as something does that takes its time to end
+
+    mq._instance.tasks.start(hold(), "holds the close up")
+    closing = asyncio.create_task(mq.close())
+    await until(lambda: mq._instance.closed)
+    await asyncio.sleep(0.01)
+    closing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await closing
+    held.set()
+    await until(lambda: not broker.connections and not names.connections)
+    await until(lambda: not asyncio.all_tasks() - before)
 
 
 async def test_changes_of_state_are_told(names: FakeNames, broker: FakeBroker) -> None:
@@ -260,6 +364,26 @@ async def test_brokers_at_a_new_address_are_found(names: FakeNames, broker: Fake
         names.routes["T"].broker_datas = [BrokerData(broker_name="a", cluster="c", broker_addrs={"0": broker.address})]
         await producer.send(Message("T", b"y"), timeout=20)
     assert sorted(broker.bodies()) == [b"x", b"y"]
+
+
+async def test_who_reads_by_hand_finds_a_broker_at_a_new_address(
+    names: FakeNames, broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(routes, "SOON_SECONDS", 0.05)
+    queue = MessageQueue("T", "a", 0)
+    async with Client(names.address) as mq:
+        broker.stored["T", 0] = [b"x"]
+        calls = [lambda: mq.pull(queue, 0), lambda: mq.max_offset(queue), lambda: mq.commit("cg", queue, 1)]
+        for call in calls:
+            await call()  # type: ignore[operator]
+            await broker.stop()
+            broker.port = 0
+            await broker.start()
+            names.add("T", broker)
+            with pytest.raises(RemotingError):
+                await call()  # type: ignore[operator]
+            await until(lambda: mq._instance.routes.address(queue) == broker.address)
+            await call()  # type: ignore[operator]
 
 
 async def test_calls_that_the_end_finds_waiting(names: FakeNames, broker: FakeBroker) -> None:

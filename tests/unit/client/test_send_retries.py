@@ -1,16 +1,17 @@
 """When a send is tried again, where, and what comes of it (clients' spec, 2.3)."""
 
+import asyncio
 import itertools
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from rockmq.base.errors import ClientError, ConnectionLost, RequestTimeout, ResponseError
-from rockmq.client import Client, Message, MessageQueue, SendStatus
+from rockmq.base.errors import ClientError, ConnectError, ConnectionLost, RemotingError, RequestTimeout, ResponseError
+from rockmq.client import Client, Message, MessageQueue, SendStatus, routes
 from rockmq.protocol.codec import Command
 from rockmq.protocol.headers.send import SendMessage
-from tests.unit.client.fakes import FakeBroker, refusal
+from tests.unit.client.fakes import FakeBroker, FakeNames, refusal
 
 BUSY, ILLEGAL, NOT_STORED = 2, 13, 4711
 HELLO = Message("T", b"hello")
@@ -127,6 +128,34 @@ async def test_a_late_answer_to_an_earlier_attempt_is_nobodys(mq: Client, broker
         first = broker if header.bname == "a" else other
         first.connections[0].write(first.store(header, request).encode())
         assert (await producer.send(HELLO)).msg_id != receipt.msg_id
+
+
+async def test_a_moved_broker_is_found_by_the_attempts_there_are(
+    mq: Client, broker: FakeBroker, names: FakeNames, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Attempts that find nobody don't use up the retries before the route tells where the broker is now."""
+    monkeypatch.setattr(routes, "SOON_SECONDS", 0.5)
+    async with mq.producer("pg", timeout=20) as producer:
+        await producer.send(HELLO)
+        await broker.stop()
+        sending = asyncio.gather(*(producer.send_nowait(Message("T", b"%d" % number)) for number in range(5)))
+        broker.port = 0
+        await broker.start()
+        await asyncio.sleep(0.4)  # three attempts have failed by now
+        assert not sending.done()
+        names.add("T", broker)
+        await sending
+        assert sorted(broker.bodies()) == [b"0", b"1", b"2", b"3", b"4", b"hello"]
+
+
+async def test_without_retries_nobody_waits_for_a_broker(mq: Client, broker: FakeBroker) -> None:
+    async with mq.producer("pg", retries=0, timeout=3600) as producer:
+        await producer.send(HELLO)
+        await broker.stop()
+        with pytest.raises(RemotingError):
+            await producer.send(HELLO)
+        with pytest.raises(ConnectError):
+            await producer.send(HELLO)
 
 
 @pytest.mark.parametrize("options", [{"retries": -1}, {"timeout_per_attempt": 0}])

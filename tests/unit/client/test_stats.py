@@ -4,6 +4,7 @@ import pytest
 
 from rockmq.client import Client, Histogram, Message, MessageQueue, RequestTimeout
 from rockmq.client.stats import BOUNDS, Work
+from rockmq.protocol.codec import encode_batch
 from tests.unit.client.fakes import FakeBroker, FakeNames, pulled, record
 
 
@@ -37,6 +38,16 @@ async def test_sends_are_counted_by_topic(mq: Client, broker: FakeBroker) -> Non
         broker.on_send = None
         waiting.cancel()
         await broker.stop()
+
+
+async def test_a_batch_that_came_encoded_counts_as_the_messages_in_it(mq: Client, broker: FakeBroker) -> None:
+    body = encode_batch([(0, b"1", b""), (0, b"2", b"")])
+    async with mq.producer(retries=0) as producer:
+        await producer.send_encoded(body, MessageQueue("T", "a", 0), count=2)
+        broker.on_send = lambda header, request: "silence"
+        with pytest.raises(RequestTimeout):
+            await producer.send_encoded(body, MessageQueue("T", "a", 0), count=2, timeout=0.05)
+    assert (mq.stats().sends["T"].done, mq.stats().sends["T"].failed) == (2, 2)
 
 
 async def test_consumption_and_queues(mq: Client, names: FakeNames, broker: FakeBroker) -> None:

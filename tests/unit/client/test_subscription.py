@@ -2,8 +2,9 @@
 
 import pytest
 
-from rockmq.base.errors import ClientError
+from rockmq.client import Client, ClientError
 from rockmq.client.subscription import BrokerFilter, Sql, subscription, subscriptions
+from tests.unit.client.fakes import FakeBroker
 
 
 def test_tags_and_their_codes() -> None:
@@ -42,3 +43,12 @@ def test_expressions_go_as_they_are() -> None:
     assert (found["V"].sub_string, found["V"].expression_type) == ("large", "PYTHON")
     with pytest.raises(ClientError, match="expression for T is empty"):
         subscription("T", Sql(""), 1)
+
+
+async def test_no_group_shares_a_light_queue(mq: Client, broker: FakeBroker) -> None:
+    for make in (mq.consumer, mq.lite_pull_consumer, mq.pop_consumer):
+        with pytest.raises(ClientError, match="which no group shares"):
+            make("g", "%LMQ%alice")
+    async with mq.consumer("g", "T") as member:
+        with pytest.raises(ClientError, match="which no group shares"):
+            await member.subscribe("%LMQ%alice")

@@ -28,6 +28,10 @@ def test_what_says_when() -> None:
         timed(message, 1, at)
     with pytest.raises(InvalidMessage, match="zone"):
         timed(message, None, at.replace(tzinfo=None))
+    with pytest.raises(InvalidMessage, match="time of inf s"):
+        timed(message, float("inf"), None)
+    with pytest.raises(InvalidMessage, match="delay_level=3"):
+        timed(Message("T", b"x", delay_level=3), 1, None)
 
 
 async def test_sent_for_later_and_taken_back() -> None:
@@ -63,5 +67,8 @@ async def test_a_broker_that_takes_nothing_back_says_so() -> None:
         receipt = await producer.send(Message("T", b"x"), delay=timedelta(hours=1))
         with pytest.raises(ResponseError, match="recallMessageEnable"):
             await producer.recall(receipt.recall_handle or "")
+        at_once = await producer.send(Message("T", b"x"))
+        with pytest.raises(InvalidMessage, match="None is no recall handle"):
+            await producer.recall(at_once.recall_handle)  # type: ignore[arg-type]
         with pytest.raises(ResponseError, match="timerMaxDelaySec"):
             await producer.send(Message("T", b"x"), delay=timedelta(days=4))

@@ -5,6 +5,7 @@ import random
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
 
 import pytest
 import trustme
@@ -12,6 +13,7 @@ import trustme
 from rockmq.base.errors import ConnectError
 from rockmq.client import Client, Message
 from rockmq.protocol.bodies.route import BrokerData
+from tests.support.certificates import PAST, revoking
 from tests.support.proxy import Proxy
 from tests.unit.client.fakes import FakeBroker, FakeNames
 
@@ -25,10 +27,12 @@ def trusting() -> ssl.SSLContext:
 
 
 @asynccontextmanager
-async def encrypted(names: FakeNames, broker: FakeBroker, identity: str, *, mutual: bool = False) -> AsyncIterator[str]:
-    """The name server behind TLS, with a route to the broker behind TLS."""
+async def encrypted(
+    names: FakeNames, broker: FakeBroker, shown: str | trustme.LeafCert, *, mutual: bool = False
+) -> AsyncIterator[str]:
+    """The name server behind TLS, with a route to the broker behind TLS; they show this certificate, or one for a name."""
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    AUTHORITY.issue_cert(identity).configure_cert(context)
+    (AUTHORITY.issue_cert(shown) if isinstance(shown, str) else shown).configure_cert(context)
     if mutual:
         context.verify_mode = ssl.CERT_REQUIRED
         AUTHORITY.configure_trust(context)
@@ -76,6 +80,31 @@ async def test_names_are_checked_unless_told_otherwise(names: FakeNames, broker:
         lenient.check_hostname = False
         async with Client(address, tls=lenient) as mq:
             await there_and_back(mq, b"x")
+
+
+async def test_a_certificate_whose_time_is_over(names: FakeNames, broker: FakeBroker) -> None:
+    over = AUTHORITY.issue_cert("127.0.0.1", not_after=PAST)
+    async with encrypted(names, broker, over) as address, Client(address, tls=trusting()) as mq:
+        with pytest.raises(ConnectError, match="its certificate isn't accepted: certificate has expired"):
+            await mq.queues("T")
+
+
+async def test_a_certificate_that_was_revoked(names: FakeNames, broker: FakeBroker, tmp_path: Path) -> None:
+    """Of which a context knows that has its authority's list."""
+    shown, other = AUTHORITY.issue_cert("127.0.0.1"), AUTHORITY.issue_cert("127.0.0.1")
+    (tmp_path / "revoked.pem").write_bytes(revoking(AUTHORITY, shown))
+
+    def checking() -> ssl.SSLContext:
+        context = trusting()
+        context.load_verify_locations(tmp_path / "revoked.pem")
+        context.verify_flags |= ssl.VerifyFlags.VERIFY_CRL_CHECK_LEAF
+        return context
+
+    async with encrypted(names, broker, shown) as address, Client(address, tls=checking()) as mq:
+        with pytest.raises(ConnectError, match="its certificate isn't accepted: certificate revoked"):
+            await mq.queues("T")
+    async with encrypted(names, broker, other) as address, Client(address, tls=checking()) as mq:
+        await there_and_back(mq, b"x")
 
 
 async def test_host_names_are_the_names_to_check(names: FakeNames, broker: FakeBroker) -> None:

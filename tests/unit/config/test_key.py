@@ -1,5 +1,6 @@
 """Declaring, changing and showing keys."""
 
+from enum import StrEnum
 from typing import Annotated, ClassVar
 
 import pytest
@@ -7,8 +8,13 @@ from msgspec import field
 
 from rockmq.base.errors import ConfigError
 from rockmq.config.inert import Foreign, Refusal
-from rockmq.config.key import MASK, Key, Options, Role, changed, declare, dump, load
+from rockmq.config.key import MASK, Key, Options, Role, changed, declare, dump, keys, load, masked, values
 from rockmq.config.namesrv import NamesrvOptions
+
+
+class Lamp(StrEnum):
+    ON = "ON"
+    OFF = "OFF"
 
 
 class Door(Options, frozen=True, kw_only=True):
@@ -16,6 +22,9 @@ class Door(Options, frozen=True, kw_only=True):
     pin: Annotated[int, Key("Opens it too.", secret=True)] = 0
     open_ms: Annotated[int, Key("How long.", unit="ms", reload=True, ge=1)] = 5
     loud: Annotated[bool, Key("Whether it rings.", reload=True)] = False
+    lamp: Annotated[Lamp, Key("Whether there is light.")] | None = None
+    floor: Annotated[int, Key("Where it is.", ge=-1, le=3)] | None = None
+    cellar: Annotated[str | None, Key("What is below.", path=True)] = None
 
 
 class Other(Options, frozen=True, kw_only=True):
@@ -24,7 +33,7 @@ class Other(Options, frozen=True, kw_only=True):
 
 @declare
 class House(Role, frozen=True, kw_only=True):
-    foreign: ClassVar[Foreign] = Foreign(frozenset({"chimney"}), {"moat": Refusal(frozenset({"dry"}), "no water")})
+    foreign: ClassVar[Foreign] = Foreign({"chimney": "no fire"}, {"moat": Refusal(frozenset({"dry"}), "no water")})
     door: Door = field(default_factory=Door)
 
 
@@ -39,16 +48,41 @@ def test_a_key_has_one_owner() -> None:
 
 def test_an_owned_key_isnt_foreign() -> None:
     class Torn(Role, frozen=True, kw_only=True):
-        foreign: ClassVar[Foreign] = Foreign(frozenset({"loud"}), {})
+        foreign: ClassVar[Foreign] = Foreign({"loud": "no ears"}, {})
         door: Door = field(default_factory=Door)
 
     with pytest.raises(AssertionError, match="loud"):
         declare(Torn)
 
 
+def test_what_has_no_effect_is_said_once_with_the_reason(caplog: pytest.LogCaptureFixture) -> None:
+    load(House, {"chimney": "high", "com.rocketmq.sndbuf.size": "true", "moat": "DRY"})
+    assert caplog.messages == [
+        "these keys have no effect in RockMQ: com.rocketmq.sndbuf.size (a system property of Java's); chimney (no fire)"
+    ]
+
+
+def test_values_in_words() -> None:
+    said = {each.wire: values(each) for each in keys(House).values()}
+    assert said == {
+        "password": "text",
+        "pin": "a whole number",
+        "openMs": "1 or more ms",
+        "loud": "true or false",
+        "lamp": "one of ON, OFF",
+        "floor": "-1 to 3",
+        "cellar": "a path",
+    }
+
+
 def test_secrets_are_never_shown() -> None:
     options = load(House, {"password": "hunter2", "pin": "77"})
     assert options.door.password == "hunter2"
+    assert masked(House, {"password": "hunter2", "openMs": "7", "chimney": "x"}) == {
+        "password": MASK,
+        "openMs": "7",
+        "chimney": "x",
+    }
     assert dump(options) == {"password": MASK, "pin": MASK, "openMs": "5", "loud": "false"}
     with pytest.raises(ConfigError) as refused:
         load(House, {"pin": "hunter2"})

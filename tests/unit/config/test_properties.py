@@ -1,6 +1,7 @@
 """Java's properties text; the cases follow the javadoc of java.util.Properties.load."""
 
 import contextlib
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -62,7 +63,7 @@ def test_bytes_are_utf8_or_else_latin1() -> None:
     assert properties.read_bytes("a=ü".encode("iso-8859-1")) == {"a": "ü"}
 
 
-def test_a_missing_file_is_a_config_error_with_its_path(tmp_path) -> None:
+def test_a_missing_file_is_a_config_error_with_its_path(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"gone\.conf"):
         properties.read_file(tmp_path / "gone.conf")
 
@@ -84,7 +85,10 @@ def test_what_was_written_is_read_again(values: dict[str, str]) -> None:
     assert properties.read(text) == values
 
 
-@given(st.text(st.sampled_from("ab=: \t\f\n\r\\u0#!") | st.characters(exclude_categories=["Cs"])))
+some_text = st.text(st.sampled_from("ab=: \t\f\n\r\\u0#!") | st.characters(exclude_categories=["Cs"]))
+
+
+@given(some_text)
 def test_any_text_is_read_or_refused(text: str) -> None:
     try:
         found = properties.read(text)
@@ -97,3 +101,18 @@ def test_any_text_is_read_or_refused(text: str) -> None:
 def test_any_bytes_are_read_or_refused(data: bytes) -> None:
     with contextlib.suppress(ConfigError):
         properties.read_bytes(data)
+
+
+def test_other_values_leave_all_else_as_it_is() -> None:
+    text = "# a comment\nfirst = 1\n\n! another\nsecond:2 \\\n   goes on\nthird 3\nfirst=again\n"
+    found = properties.rewritten(text.encode(), {"second": "two\nlines", "first": "11", "new": " 4"})
+    assert found == "# a comment\nfirst=11\n\n! another\nsecond=two\\nlines\nthird 3\nnew=\\ 4\n"
+
+
+@given(some_text, st.dictionaries(st.sampled_from(["a", "b", "", "ab"]) | plain, plain, max_size=4))
+def test_what_is_rewritten_says_what_it_said_and_the_changes(text: str, changes: dict[str, str]) -> None:
+    try:
+        before = properties.read(text)
+    except ConfigError:
+        return
+    assert properties.read(properties.rewritten(text.encode(), changes)) == before | changes

@@ -9,6 +9,7 @@ import pytest
 import rockmq
 from rockmq.base.errors import ConfigError
 from rockmq.config.broker import BrokerOptions
+from rockmq.config.inert import SYSTEM_PROPERTY
 from rockmq.config.key import dump, keys, load
 
 # MessageStoreConfig.java, with its defaults.
@@ -86,8 +87,9 @@ def test_a_key_without_effect_is_said_or_refused(key: str, caplog: pytest.LogCap
     except ConfigError as error:
         assert str(error).startswith(f"{key}={other(key)}: ")
     else:
+        why = BrokerOptions.foreign.inert.get(key, SYSTEM_PROPERTY)
         assert caplog.record_tuples == [
-            ("rockmq.config.key", logging.WARNING, f"these keys have no effect in RockMQ: {key}"),
+            ("rockmq.config.key", logging.WARNING, f"these keys have no effect in RockMQ: {key} ({why})"),
         ]
     caplog.clear()
     load(BrokerOptions, {key: DEFAULTS[key]})
@@ -98,8 +100,15 @@ def test_a_key_that_is_taken_is_read_somewhere() -> None:
     sources = [path.read_text(encoding="utf-8") for path in root.rglob("*.py") if path.parent != root / "config"]
     derived = {
         "delete_when": "delete_hours",
+        "metrics_label": "labels",
+        "metrics_grpc_exporter_target": "collector",
+        "metrics_grpc_exporter_header": "grpc_headers",
         "message_delay_level": "delay_levels",
         "enable_lmq": "light_queues",
+        "init_authentication_user": "initial_user",
+        "inner_client_authentication_credentials": "credentials",
+        "authentication_whitelist": "open_codes",
+        "authorization_whitelist": "free_codes",
         "enable_multi_dispatch": "light_queues",
         "store_path_commit_log": "log_directories",
         "read_only_commit_log_store_paths": "read_only_log_directories",

@@ -1,6 +1,7 @@
 """Kombu's queues, and tasks of Celery with a worker process."""
 
 import asyncio
+import contextlib
 import signal
 import time
 from collections.abc import Callable
@@ -9,11 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from celery import Celery
 from kombu import Connection, Exchange, Queue
+from kombu.common import Broadcast
 from kombu.exceptions import ChannelError, OperationalError
 
 import rockmq.contrib.kombu
-from rockmq.client import Client
+from rockmq.blocking import Client as Sender
+from rockmq.client import Client, Message
 from rockmq.embedded import Server
 from tests.unit.contrib.processes import python, run
 
@@ -90,6 +94,39 @@ async def test_acknowledge_requeue_and_reject(rockmq_server: Server) -> None:
         assert b"orders" in (await mq.pull(queue, 0)).messages[0].body
 
 
+FOREIGN = (
+    b"not JSON",
+    b"[]",
+    b"1" * 5000,
+    b"[" * 100_000,
+    b'{"__type__": "datetime", "__value__": "x"}',
+    b'{"__type__": "decimal", "__value__": "x"}',
+    b'{"__type__": "bytes", "__value__": 3}',
+    b'{"properties": {"delivery_info": {"routing_key": []}}}',
+    b'{"body": "abc", "properties": {"body_encoding": "base64", "delivery_info": {"routing_key": "orders"}}}',
+    b'{"body": "YQ==", "properties": {"body_encoding": "rot13", "delivery_info": {"routing_key": "orders"}}}',
+    b'{"body": 7, "properties": {"body_encoding": "base64", "delivery_info": {"routing_key": "orders"}}}',
+    b'{"body": "YQ==", "headers": [1], "properties": {"delivery_info": {"routing_key": "orders"}}}',
+)
+
+
+async def test_what_somebody_else_has_sent_becomes_a_dead_letter(rockmq_server: Server) -> None:
+    def test(connection: Any) -> None:
+        with connection.SimpleQueue("orders") as orders:
+            orders.put({"order": 1})
+            message = orders.get(timeout=20)
+            assert message.payload == {"order": 1}
+            message.ack()
+
+    async with Client(rockmq_server.namesrv) as mq, mq.producer() as producer:
+        await mq.create_topic("orders", 1)
+        for body in FOREIGN:
+            await producer.send(Message("orders", body))
+        await kombu(test, rockmq_server)
+        (queue,) = await mq.queues("%DLQ%orders")
+        assert [each.body for each in (await mq.pull(queue, 0)).messages] == list(FOREIGN)
+
+
 async def test_a_topic_exchange_and_a_purge(rockmq_server: Server) -> None:
     def test(connection: Any) -> None:
         exchange = Exchange("events", "topic")
@@ -150,10 +187,108 @@ async def test_a_task_for_later_waits_at_the_broker(rockmq_server: Server) -> No
     await kombu(test, rockmq_server)
 
 
+def everything(consumer: Any, seen: list[Any], count: int) -> None:
+    """Drain until so many messages came."""
+    end = time.monotonic() + 20
+    while len(seen) < count and time.monotonic() < end:
+        with contextlib.suppress(TimeoutError):
+            consumer.connection.drain_events(timeout=0.1)
+    assert len(seen) == count
+
+
+async def test_a_fanout_reaches_all_who_are_there(rockmq_server: Server) -> None:
+    news = Exchange("news", "fanout")
+
+    def test(connection: Any) -> None:
+        producer = connection.Producer()
+        producer.publish("nobody hears it", exchange=news, declare=[news])
+        seen: list[list[str]] = [[], []]
+        with connection.clone() as second, contextlib.ExitStack() as stack:
+            listeners = []
+            for each, heard in zip((connection, second), seen, strict=True):
+                queue = Broadcast("news", unique=True)
+                consumer = each.Consumer(
+                    [queue], callbacks=[lambda body, message, to=heard: (to.append(body), message.ack())]
+                )
+                listeners.append(stack.enter_context(consumer))
+            for number in range(3):
+                producer.publish(f"number {number}", exchange=news)
+            for listener, heard in zip(listeners, seen, strict=True):
+                everything(listener, heard, 3)
+                assert heard == ["number 0", "number 1", "number 2"]
+
+    await kombu(test, rockmq_server)
+    async with Client(rockmq_server.namesrv) as mq:
+        assert len(await mq.queues("fanout_news")) == 1
+
+
+async def test_of_a_fanout_nobody_gets_what_somebody_else_has_sent(rockmq_server: Server) -> None:
+    def test(connection: Any) -> None:
+        channel = connection.channel()
+        queue = Broadcast("news", unique=True)(channel)
+        queue.declare()
+        with Sender(rockmq_server.namesrv) as mq, mq.producer() as sender:
+            for body in FOREIGN:
+                sender.send(Message("fanout_news", body))
+        connection.Producer(channel).publish("news", exchange="news")
+        message = None
+        end = time.monotonic() + 20
+        while message is None and time.monotonic() < end:
+            message = queue.get()
+            time.sleep(0.02)
+        assert message is not None
+        assert message.payload == "news"
+
+    await kombu(test, rockmq_server)
+
+
+async def test_queues_of_a_fanout_are_purged_and_deleted(rockmq_server: Server) -> None:
+    def test(connection: Any) -> None:
+        channel = connection.channel()
+        first, second = (Broadcast("news", unique=True)(channel) for _ in range(2))
+        for queue in (first, second):
+            queue.declare()
+        producer = connection.Producer(channel)
+        for number in range(2):
+            producer.publish(number, exchange="news")
+        assert first.purge() == 2
+        assert second.get().payload == 0
+        second.delete()
+        producer.publish("more", exchange="news")
+        assert first.get().payload == "more"
+        assert first.get() is None
+
+    await kombu(test, rockmq_server)
+
+
+async def test_workers_are_controlled_and_answer(rockmq_server: Server) -> None:
+    app = Celery("celery_tasks", broker=f"rockmq://{rockmq_server.namesrv}")
+
+    def ask(name: str) -> Any:
+        return app.control.inspect(destination=[name], timeout=20)
+
+    names = "a@one", "b@two"
+    async with contextlib.AsyncExitStack() as stack:
+        commands = [(*WORKER, "--pool", "solo", "-n", name) for name in names]
+        workers = [await stack.enter_async_context(python(*each, namesrv=rockmq_server.namesrv)) for each in commands]
+        for worker in workers:
+            await worker.until("ready.")
+        for name in names:
+            assert await asyncio.to_thread(ask(name).ping) == {name: {"ok": "pong"}}
+        registered = await asyncio.to_thread(ask("a@one").registered)
+        assert "celery_tasks.ship" in registered["a@one"]
+        await asyncio.to_thread(app.control.shutdown, ["b@two"])
+        assert await asyncio.wait_for(workers[1].process.wait(), 30) == 0
+    await asyncio.to_thread(app.pool.force_close_all)
+    await asyncio.to_thread(app.close)
+
+
 async def test_what_it_cant_do_it_says(rockmq_server: Server) -> None:
     def test(connection: Any) -> None:
-        with pytest.raises(ChannelError, match="direct and topic"):
-            Exchange("all", "fanout")(connection.channel()).declare()
+        with pytest.raises(ChannelError, match="direct, topic and fanout"):
+            Exchange("all", "headers")(connection.channel()).declare()
+        with pytest.raises(ChannelError, match="'shared' is shared"):
+            Queue("shared", Exchange("all", "fanout"))(connection.channel()).declare()
         queue = Queue("orders", Exchange("orders"), "orders")
         with pytest.raises(ChannelError, match="acknowledged"):
             connection.Consumer([queue], no_ack=True).consume()

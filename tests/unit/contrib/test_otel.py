@@ -1,6 +1,7 @@
 """Spans and metrics of OpenTelemetry, kept in memory."""
 
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind
 
-from rockmq.client import Client, ClientError, Message, MessageQueue
+from rockmq.client import Client, ClientError, ConsumerOptions, Message, MessageQueue
 from rockmq.contrib.otel import OpenTelemetry
 from rockmq.embedded import Server
 
@@ -97,6 +98,32 @@ async def test_a_message_is_one_trace_from_who_sends_to_who_works(mq: Client, te
     assert process.attributes is not None
     assert process.attributes["messaging.consumer.group.name"] == "cg"
     assert process.attributes["messaging.operation.type"] == "process"
+
+
+async def test_what_a_broadcast_brings_isnt_said_to_be_a_clusters(mq: Client, telemetry: Telemetry, tmp_path: Path) -> None:
+    options: ConsumerOptions = {"broadcast": True, "offsets_directory": tmp_path, "from_where": "first"}
+    async with mq.producer() as producer, mq.consumer("cg", ["orders"], **options) as consumer:
+        await producer.send(Message("orders", b"x"))
+        await (await anext(consumer)).ack()
+    (process,) = telemetry.spans("process orders")
+    assert process.attributes is not None
+    assert process.attributes.get("messaging.rocketmq.consumption_model") in (None, "broadcasting")
+
+
+async def test_a_number_that_is_none_is_left_out(mq: Client, telemetry: Telemetry) -> None:
+    """A broker takes any time from who says that it has taken it before."""
+    times = ["7", "²", "7" * 5000]
+    async with mq.producer() as producer, mq.consumer("cg", ["orders"], from_where="first") as consumer:
+        for time in times:
+            await producer.send(Message("orders", b"x", properties={"TIMER_DELIVER_MS": time, "TIMER_OUT_MS": "1"}))
+            message = await anext(consumer)
+            assert message.properties["TIMER_DELIVER_MS"] == time
+            await message.ack()
+    for name in ("send orders", "process orders"):
+        found = [
+            (each.attributes or {}).get("messaging.rocketmq.message.delivery_timestamp") for each in telemetry.spans(name)
+        ]
+        assert found == [7, None, None]
 
 
 async def test_a_batch_has_links_to_its_messages(mq: Client, telemetry: Telemetry) -> None:

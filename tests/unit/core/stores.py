@@ -53,7 +53,7 @@ def fresh(path: Path, *, log_file_size: int = 1 << 20, queue_file_size: int = 20
     return store
 
 
-def append(store: Store, record: Record) -> tuple[int, int, int, bool]:
+def append(store: Store, record: Record, light_queues: Sequence[str] = (), kind: int = 4) -> tuple[int, int, int, bool]:
     return store.append(
         record.topic,
         record.queue_id,
@@ -66,6 +66,8 @@ def append(store: Store, record: Record) -> tuple[int, int, int, bool]:
         sys_flag=record.sys_flag,
         reconsume_times=record.reconsume_times,
         prepared_transaction_offset=record.prepared_transaction_offset,
+        light_queues=light_queues,
+        kind=kind,
     )
 
 

@@ -380,3 +380,19 @@ def test_a_file_of_another_size_is_an_error(tmp_path: Path) -> None:
         store.recover(0, True)
     with pytest.raises(ValueError, match="multiple of 46"):
         stores.opened(tmp_path, log_file_size=FILE, batch_queue_file_size=100)
+
+
+def test_what_came_and_where_it_is_are_told(tmp_path: Path) -> None:
+    store, sent = opened(tmp_path), Sent()
+    store.recover(0, True)
+    store.set_batch("B")
+    for count in (3, 0, 2):
+        sent.put(store, count, timestamp=1)
+    size = sum(map(len, sent.records))
+    assert store.take_arrivals(10) == [("B", 6, size)]
+    assert store.take_arrivals(10) == []
+    found = store.entries("B", 0, 1, 10, ALL)
+    assert [offset for offset, *_ in found] == sent.firsts
+    assert [position + size for _, position, size, _ in found] == sent.ends
+    assert store.entries("B", 0, 3, 1, ALL) == found[1:2]
+    store.close()

@@ -3,12 +3,14 @@
 import ipaddress
 import itertools
 import struct
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rockmq._core import decode_columns, decode_records
+from rockmq._core import decode_columns, decode_messages, decode_records
+from rockmq.protocol.properties import decode as decode_properties
 from tests.support import model
 from tests.support.model import Record
 from tests.unit.core.stores import HOST, HOST_V6, PEER, PEER_V6
@@ -59,6 +61,17 @@ def as_tuple(record: Record) -> tuple[object, ...]:
         record.topic,
         record.properties,
     )
+
+
+def as_message(record: Record, broker_name: str) -> tuple[object, ...]:
+    size, _crc, queue_id, flag, queue_offset, position, sys_flag, born_at, born_host, stored_at, host, *rest = as_tuple(
+        record
+    )
+    reconsume_times, prepared, body, topic, text = rest
+    assert isinstance(text, bytes)
+    place = (topic, broker_name, queue_id, queue_offset, position)
+    times = (flag, sys_flag, born_at, born_host, stored_at, host)
+    return (*place, body, decode_properties(text), *times, reconsume_times, prepared, size)
 
 
 def texts(column: object, rows: int) -> list[bytes | None]:
@@ -163,3 +176,58 @@ def test_damaged_records_do_no_harm(record: Record, data: st.DataObject) -> None
     except ValueError:
         with pytest.raises(ValueError, match="byte 0"):
             decode_columns(content)
+
+
+@given(st.lists(records, max_size=5))
+def test_messages_are_the_records(found: list[Record]) -> None:
+    data = b"".join(record.encode() for record in found)
+    messages, flags = decode_messages(data, "broker", lambda *fields: fields, True)
+    expected = [as_message(record, "broker") for record in found]
+    assert messages == expected
+    assert [list(each[6]) for each in messages] == [list(each[6]) for each in expected], "properties keep their order"  # type: ignore[call-overload]
+    together = 0
+    for each in expected:
+        assert isinstance(each[8], int)
+        together |= each[8]
+    assert flags == together
+
+
+def test_a_body_that_fails_its_crc_is_told() -> None:
+    record = Record("T", 0, b"body", b"", position=7)
+    data = record.encode().replace(b"body", b"bidy")
+    assert decode_messages(data, "", lambda *fields: fields[5], False)[0] == [b"bidy"]
+    with pytest.raises(ValueError, match="position 7 fails its CRC"):
+        decode_messages(data, "", lambda *fields: fields, True)
+    with pytest.raises(ValueError, match="no whole record at byte"):
+        decode_messages(data + b"x", "", lambda *fields: fields, False)
+
+
+def test_what_makes_messages_may_fail() -> None:
+    with pytest.raises(ZeroDivisionError):
+        decode_messages(Record("T", 0, b"", b"").encode(), "", lambda *fields: 1 // 0, False)
+
+
+@given(st.lists(st.binary(max_size=8), max_size=4))
+def test_properties_of_messages_are_read_as_everywhere(parts: list[bytes]) -> None:
+    """Whatever bytes a peer has stored."""
+    text = b"\x02".join(parts) + b"\x02a\x01b"
+    data = Record("T", 0, b"", text).encode()
+    assert decode_messages(data, "", lambda *fields: fields[6], False)[0] == [decode_properties(text)]
+
+
+items = st.tuples(st.sampled_from(["a", "b", "c"]), st.sampled_from(["1", "2"]))
+
+
+@given(st.lists(st.lists(items, max_size=4), max_size=12))
+def test_neighbours_have_properties_of_their_own(found: list[list[tuple[str, str]]]) -> None:
+    """Whatever they have in common, names that come twice among it."""
+    texts = ["\x02".join(f"{name}\x01{value}" for name, value in each).encode() for each in found]
+    data = b"".join(Record("T", 0, b"", text).encode() for text in texts)
+
+    def make(*fields: Any) -> list[tuple[str, str]]:
+        read = list(fields[6].items())
+        fields[6].update(a="changed", d="added")
+        return read
+
+    messages, _ = decode_messages(data, "", make, False)
+    assert messages == [list(dict(each).items()) for each in found]

@@ -61,6 +61,7 @@ def test_a_message_is_in_all_queues_it_names(tmp_path: Path) -> None:
     assert (bodies(store, "%LMQ%a"), bodies(store, "%LMQ%b")) == ([0, 1, 2], [1])
     assert (bodies(store, "T"), bodies(store, "U")) == ([0, 1], [2])
     assert bodies(store, "%LMQ%a", [java_hash("t")]) == [0, 2]
+    assert sorted((topic, messages) for topic, messages, _ in store.take_arrivals(9)) == [("T", 2), ("U", 1)]
     store.flush_queues(True)
     entries = (tmp_path / "consumequeue" / "%LMQ%a" / "0" / f"{0:020}").read_bytes()
     own = (tmp_path / "consumequeue" / "T" / "0" / f"{0:020}").read_bytes()

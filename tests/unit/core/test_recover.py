@@ -444,6 +444,30 @@ def test_entries_that_queues_have_lost_come_from_the_log(tmp_path: Path, what: s
     check_disk(path, log)
 
 
+@pytest.mark.parametrize("lost", ["all", "T"])
+def test_making_queues_again_may_be_broken_off(tmp_path: Path, lost: str) -> None:
+    """What it leaves then aren't queues that end early."""
+    log = written(tmp_path, 60, flushed=60)
+    end = log.end
+    queues = tmp_path / "consumequeue"
+    for topic in "TUV" if lost == "all" else lost:
+        shutil.rmtree(queues / topic)
+    (queues / "T").mkdir()
+    obstacle = queues / "T" / "1"
+    obstacle.write_bytes(b"no directory")
+    for _ in range(3):
+        with pytest.raises(StoreError, match="consumequeue/T/1"):
+            opened(tmp_path).recover(end if lost == "all" else log.records[30].position, True)
+        assert (queues / "incomplete").exists()
+    obstacle.unlink()
+    for seen in (60, 0):
+        store = opened(tmp_path)
+        assert store.recover(end, True) == (end, seen)
+        assert not (queues / "incomplete").exists()
+        check_content(store, log)
+        check_disk(tmp_path, log)
+
+
 def test_looking_for_lost_entries_never_ends_the_log(tmp_path: Path) -> None:
     """A record that was damaged long ago stays where it is, and costs the queue that is looked for no other."""
     log = written(tmp_path / "a", 120, flushed=120)

@@ -456,11 +456,24 @@ def test_the_file_in_use_and_the_next_are_locked_and_no_others(tmp_path: Path) -
     assert locked_kib() == before
 
 
-def vm_flags(file: Path) -> set[str]:
+def of_map(file: Path, name: str) -> list[str]:
     """What the kernel knows of the map of a file."""
     maps = Path("/proc/self/smaps").read_text(encoding="utf-8")
     _, _, behind = maps.partition(str(file))
-    return set(next(line for line in behind.splitlines() if line.startswith("VmFlags:")).split())
+    return next(line for line in behind.splitlines() if line.startswith(f"{name}:")).split()[1:]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="pages of maps are counted by /proc: needs Linux")
+def test_the_next_file_is_in_memory_before_it_is_used_if_that_is_wanted(tmp_path: Path) -> None:
+    """Row 1.2: warm-up."""
+    store = stores.fresh(tmp_path)
+    stores.append(store, record(0))
+    store.prepare_next_file()
+    following = tmp_path / "commitlog" / f"{1 << 20:020}"
+    for warm, expected in ((False, "0"), (True, "1024")):
+        store.tend_files(True, False, warm, False)
+        assert of_map(following, "Rss") == [expected, "kB"]
+    store.close()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="flags of maps are read from /proc: needs Linux")
@@ -476,7 +489,7 @@ def test_the_kernel_is_told_whether_to_read_ahead(tmp_path: Path) -> None:
         (False, False, (True, True)),
     ]:
         store.tend_files(read_ahead, sparing, False, False)
-        assert ("rr" in vm_flags(full), "rr" in vm_flags(current)) == expected
+        assert tuple("rr" in of_map(file, "VmFlags") for file in (full, current)) == expected
     store.close()
 
 
@@ -849,4 +862,43 @@ def test_bytes_are_counted_by_topic_and_minima_raised(tmp_path: Path) -> None:
         needed = next(one.queue_offset for one in log.queue("T", 0) if one.position >= begin)
         assert min(int(file.name) for file in directory.iterdir()) == needed // 7 * 140
         assert store.queue_bounds("T", 0) == (len(log.queue("T", 0)), len(log.queue("T", 0)))
+    store.close()
+
+
+def test_what_came_to_topics_is_told_once(tmp_path: Path) -> None:
+    store = stores.fresh(tmp_path)
+    sizes = [stores.append(store, record(number, queue_id=number % 2))[1] for number in range(5)]
+    other = stores.append(store, record(5, topic="U"))[1]
+    told = store.take_arrivals(1) + store.take_arrivals(10)
+    assert sorted(told) == [("T", 5, sum(sizes)), ("U", 1, other)]
+    assert store.take_arrivals(10) == []
+    stores.append(store, record(6))
+    stores.append(store, record(7, topic="U"))
+    store.forget_queues("T")
+    size = stores.append(store, record(8))[1]
+    assert sorted(store.take_arrivals(10)) == [("T", 1, size), ("U", 1, other)]
+    sent = stores.append(store, record(8), kind=1)[1]
+    stores.append(store, record(8, sys_flag=4), kind=3)
+    ((topic, ((kind, *counted, _),), ends),) = [each for each in store.traffic(0, 9) if each[1]]
+    assert (topic, kind, counted, ends) == ("T", 1, [1, sent], None), "what nobody sent isn't there, nor what is in no queue"
+    assert store.take_arrivals(10) == [("T", 1, sent)]
+    with pytest.raises(ValueError, match="no kind 5"):
+        stores.append(store, record(8), kind=5)
+    stores.append(store, record(9))
+    store.close()
+    again = stores.fresh(tmp_path)
+    assert again.take_arrivals(10) == [], "what recovery puts again came long ago"
+    again.close()
+
+
+def test_entries_of_a_queue_lead_to_its_records(tmp_path: Path) -> None:
+    store = stores.fresh(tmp_path)
+    put = [stores.append(store, record(number, properties=model.text({"TAGS": "A"}))) for number in range(300)]
+    store.flush_queues(True)  # from files, too
+    expected = [(offset, position, size, model.java_hash("A")) for position, size, offset, _ in put]
+    end = store.max_position
+    assert store.entries("T", 0, 0, 1000, end) == expected
+    assert store.entries("T", 0, 100, 2, end) == expected[100:102]
+    assert store.entries("T", 0, 0, 1000, put[7][0]) == expected[:7]
+    assert store.entries("T", 0, 300, 5, end) == store.entries("T", 9, 0, 5, end) == []
     store.close()

@@ -25,7 +25,7 @@ def test_log_files_go_when_the_commit_log_has_lost_their_messages(tmp_path: Path
     store = fresh(tmp_path)
     positions = [put(store, NOW + 5000, number) for number in range(10)]
     wheel = timers(tmp_path, store)
-    assert wheel.recover(0, NOW) == (0, None, False)
+    assert wheel.recover(0, NOW) == (0, None, True)
     found = wheel.enqueue(0, 100, store.max_position, read_time=NOW, write_time=NOW, delivered=(0, 0))
     assert found == (10, 10, 0, [("T", 10)])
     assert wheel.delete_below(positions[2]) == []
@@ -108,7 +108,9 @@ def test_who_came_late_and_waits_is_found_by_another_step(tmp_path: Path) -> Non
     assert found == (3, 2, 0, [("T", 2)])
     flushed = wheel.flush()
     wheel = timers(tmp_path, store, step=100)
-    assert wheel.recover(flushed, later) == (0, None, True)
+    assert wheel.recover(flushed, later)[2] is False
+    assert wheel.late(later) == NOW + 6000
+    wheel.remake()
     found = wheel.enqueue(0, 100, store.max_position, read_time=later, write_time=later, delivered=(3, later))
     assert found == (3, 2, 0, [("T", 2)])
     assert (wheel.count(later), wheel.count(NOW + 90_000)) == (1, 1)

@@ -48,7 +48,7 @@ class Peer:
 
     async def until_gone(self, topic: str = "T") -> None:
         """Return when the topic has no route any more."""
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             while (await self.route(topic)).code == ResponseCode.SUCCESS:  # the event is in the server
                 await asyncio.sleep(0.01)
 

@@ -1,6 +1,7 @@
 """Every code the name server answers, over real sockets."""
 
 import json
+import logging
 import zlib
 from pathlib import Path
 
@@ -238,6 +239,25 @@ async def test_lists_of_topics(start: Start, connect: Connect) -> None:
         assert (answer.code, (answer.remark or "")[:7]) == (ResponseCode.SYSTEM_ERROR, "disable")
 
 
+async def test_the_level_of_the_log_changes_while_it_runs(start: Start, connect: Connect) -> None:
+    ours = logging.getLogger("rockmq")
+    before = ours.level
+    try:
+        server = await start(logLevel="ERROR")
+        assert ours.level == logging.ERROR
+        peer = connect(server)
+        await peer.good(RequestCode.UPDATE_NAMESRV_CONFIG, body=b"logLevel=DEBUG\n")
+        assert ours.level == logging.DEBUG
+        answer = await peer.ask(RequestCode.UPDATE_NAMESRV_CONFIG, body=b"logLevel=LOUD\n")
+        assert answer.code == ResponseCode.INVALID_PARAMETER
+        assert "logLevel=LOUD: expected one of DEBUG, INFO, WARNING, ERROR" in (answer.remark or "")
+        assert ours.level == logging.DEBUG
+        await peer.good(RequestCode.UPDATE_NAMESRV_CONFIG, body=b"logLevel=\n")
+        assert ours.level == before
+    finally:
+        ours.setLevel(before)
+
+
 async def test_member_groups(start: Start, connect: Connect) -> None:
     server = await start()
     peer = connect(server)
@@ -251,9 +271,11 @@ async def test_member_groups(start: Start, connect: Connect) -> None:
 
 
 async def test_configuration_is_shown_and_changed(start: Start, connect: Connect, tmp_path: Path) -> None:
-    stored = tmp_path / "namesrv.conf"
+    stored, link = tmp_path / "namesrv.conf", tmp_path / "link.conf"
     stored.write_text("# mine\nlistenPort=0\n")
-    server = await start(configStorePath=str(stored), configBlackList="scanNotActiveBrokerInterval;")
+    stored.chmod(0o600)
+    link.symlink_to(stored)
+    server = await start(configStorePath=str(link), configBlackList="scanNotActiveBrokerInterval;")
     peer = connect(server)
     shown = (await peer.good(RequestCode.GET_NAMESRV_CONFIG)).body.decode()
     assert "orderMessageEnable=false\n" in shown
@@ -270,8 +292,10 @@ async def test_configuration_is_shown_and_changed(start: Start, connect: Connect
         (b"orderMessagEnable=true", ResponseCode.INVALID_PARAMETER, "did you mean 'orderMessageEnable'"),
         (b"orderMessageEnable=maybe", ResponseCode.INVALID_PARAMETER, "expected true or false"),
         (b"a=\\u12", ResponseCode.INVALID_PARAMETER, "line 1"),
+        (b"a\n" * 32_769, ResponseCode.INVALID_PARAMETER, "65538 bytes of changes"),
     ):
         answer = await peer.ask(RequestCode.UPDATE_NAMESRV_CONFIG, body=body)
         assert answer.code == code
         assert words in (answer.remark or "")
     assert stored.read_text() == "listenPort=0\norderMessageEnable=true\n"
+    assert (link.is_symlink(), stored.stat().st_mode & 0o777) == (True, 0o600)

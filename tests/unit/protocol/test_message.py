@@ -1,4 +1,6 @@
+import itertools
 import struct
+from datetime import datetime
 
 import pytest
 from hypothesis import given
@@ -7,10 +9,14 @@ from msgspec.structs import replace
 
 from rockmq.base.errors import ProtocolError
 from rockmq.protocol import ids, properties
+from rockmq.protocol.codec import encode_batch, encode_bodies
 from rockmq.protocol.compression import Compression, compress, decompress
 from rockmq.protocol.flags import MessageFlag
-from rockmq.protocol.message import INNER, Message, decode_batch, decode_stored, encode_batch, unwrap
+from rockmq.protocol.message import INNER, Message, decode_batch, decode_stored, unwrap
+from tests.support.clock import FakeClock
 from tests.support.model import Record
+
+DAY_MS = 86_400_000
 
 clean = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x01\x02"), min_size=1, max_size=20)
 
@@ -80,6 +86,20 @@ def test_zlib_is_what_old_clients_mean() -> None:
 @given(st.lists(st.tuples(st.integers(-(2**31), 2**31 - 1), st.binary(max_size=50), st.binary(max_size=50)), max_size=5))
 def test_batch_round_trip(messages: list[tuple[int, bytes, bytes]]) -> None:
     assert decode_batch(encode_batch(messages)) == messages
+
+
+@given(st.lists(st.binary(max_size=50), max_size=40), st.text("0123456789ABCDEF", max_size=24), st.integers(0, 2**47))
+def test_bodies_get_ids_that_count(bodies: list[bytes], prefix: str, first: int) -> None:
+    body, ids = encode_bodies(bodies, prefix, first)
+    assert ids == ["%s%012X" % (prefix, number) for number in range(first, first + len(bodies))]  # noqa: UP031
+    assert body == encode_batch(zip(itertools.repeat(0), bodies, ids))
+
+
+def test_what_is_too_large_for_a_batch_is_told() -> None:
+    with pytest.raises(ValueError, match="a batch can't hold 1 bytes of body and 40010 of properties"):
+        encode_bodies([b"x"], "A" * (40_000 - 12), 0)
+    with pytest.raises(TypeError):
+        encode_bodies(["text"], "", 0)  # type: ignore[list-item]
 
 
 @given(st.binary(max_size=200))
@@ -162,10 +182,63 @@ def test_offset_ids() -> None:
 def test_unique_ids_are_unique_and_have_the_form() -> None:
     maker = ids.UniqueIds(bytes([10, 0, 0, 1]))
     made = [maker.make() for _ in range(70_000)]
-    assert len(set(made)) >= 65_536
+    assert len(set(made)) == 70_000
+    assert made == sorted(made)
     assert all(len(each) == 32 and each == each.upper() and each.startswith("0A000001") for each in made[:100])
+
+
+def test_unique_ids_of_one_millisecond_are_as_many_as_it_takes() -> None:
+    maker = ids.UniqueIds(bytes(4), FakeClock())
+    made = [maker.make() for _ in range(140_000)]
+    assert made == sorted(set(made))
+
+
+@given(st.lists(st.one_of(st.integers(-2000, 2000), st.integers(-(40 * DAY_MS), 40 * DAY_MS)), max_size=40))
+def test_unique_ids_stay_unique_when_the_clock_steps(steps: list[int]) -> None:
+    clock = FakeClock()
+    maker = ids.UniqueIds(bytes(4), clock)
+    made = [maker.make()]
+    for step in steps:
+        clock.pass_ms(step)
+        before, fresh = made[-1], maker.make()
+        made += [fresh, *(maker.make() for _ in range(3))]
+        if before[:20] == fresh[:20]:
+            assert before < fresh, "in the order in which they were made"
+        since = int(fresh[20:28], 16)
+        begun = datetime.fromtimestamp(clock.now_ms() / 1000).astimezone()  # as tools take an id's time
+        month = begun.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+        assert 0 <= since - (clock.now_ms() - round(month.timestamp() * 1000)) <= ids.BACK_MS_MAX
+    assert len(set(made)) == len(made)
 
 
 def test_message_puts_tag_and_keys_where_they_travel() -> None:
     message = Message("T", b"x", tag="t", keys=["a", "b"], properties={"mine": "1"})
     assert message.all_properties() == {"mine": "1", "TAGS": "t", "KEYS": "a b"}
+
+
+def test_a_message_names_light_queues() -> None:
+    """Each once, also those of an earlier call; whoever gave the properties has them as they were."""
+    mine = {"a": "b"}
+    message = Message("T", b"x", properties=mine).also_in("a", "%LMQ%b").also_in("b", "c@d").also_in()
+    assert message.properties == {"a": "b", "INNER_MULTI_DISPATCH": "%LMQ%a,%LMQ%b,%LMQ%c@d"}
+    assert mine == {"a": "b"}
+    assert Message("T", b"x").also_in().properties == {}
+
+
+@pytest.mark.parametrize(
+    ("names", "offsets", "told"),
+    [
+        ("%LMQ%a,%LMQ%b", "7,0", {"a": 7, "b": 0}),
+        ("%LMQ%a,", "7", {"a": 7}),
+        ("%LMQ%a,b", "7,8", {"a": 7}),
+        ("%LMQ%a", "7,8", {}),
+        ("%LMQ%a", "٣", {}),
+        ("%LMQ%a", "9" * 20, {}),
+        ("%LMQ%a,%LMQ%b", "-1,1", {"b": 1}),
+        ("", "", {}),
+    ],
+)
+def test_where_a_message_is_in_light_queues(names: str, offsets: str, told: dict[str, int]) -> None:
+    [message] = decode_stored(Record("T", 0, b"x", b"").encode())
+    message.properties = {"INNER_MULTI_DISPATCH": names, "INNER_MULTI_QUEUE_OFFSET": offsets}
+    assert message.light_queues == told

@@ -32,7 +32,7 @@ def files(root: Path) -> list[Path]:
 
 
 async def until_indexed(root: Path) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while not files(root):
             await asyncio.sleep(0.02)
 
@@ -52,7 +52,7 @@ async def test_sync_flush_hides_what_is_not_on_disk(tmp_path: Path) -> None:
         put(store, "k")
         assert await keys(store, "k") == 0
         store.request_flush()
-        await asyncio.wait_for(events.changed.wait(), 5)
+        await asyncio.wait_for(events.changed.wait(), 30)
         assert await keys(store, "k") == 1
 
 
@@ -171,7 +171,7 @@ async def test_index_of_a_deleted_log_goes_with_it(tmp_path: Path) -> None:
         count = len(files(tmp_path))
         store.core.delete_files_below(store.core.max_position - 70_000)
         assert await keys(store, "k0") == 0
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while len(files(tmp_path)) > count // 2:
                 await asyncio.sleep(0.02)
         assert await keys(store, "k299") == 1

@@ -12,7 +12,7 @@ from rockmq.config.broker import BrokerOptions
 from rockmq.config.key import load
 from rockmq.store import disk, dump, repair, verify
 from rockmq.store import layout as layouts
-from rockmq.store.disk import Usage
+from rockmq.store.disk import ROOM, Usage
 from rockmq.store.layout import Layout
 from rockmq.store.message_store import MessageStore
 from rockmq.store.retention import Retention
@@ -239,6 +239,23 @@ async def test_the_next_file_is_made_ahead_where_it_will_be(tmp_path: Path, disk
         store.disk.look()
         store._prepare_next_file()
         assert (numbers(tmp_path, "a"), numbers(tmp_path, "b")) == ([0], [1])
+
+
+async def test_a_next_file_that_is_there_is_room_enough(tmp_path: Path, disks: Disks) -> None:
+    settings = {"flushIntervalConsumeQueue": "1000000", "diskSpaceWarningLevelRatio": "100"}
+    async with opened(tmp_path, "a", **settings) as (store, _):
+        fill(store, 1)
+        fill_half(store)
+        disks.used["a"] = 1000
+        store.disk.ran_out("no space is left", FILE + ROOM)
+        store.disk.look()
+        assert store.refusal is not None
+        disks.used["a"] = 100
+        store._prepare_next_file()
+        disks.used["a"] = 999
+        store.disk.look()
+        assert store.refusal is None, "it is what the room has become"
+        fill(store, 2)
 
 
 def fill_half(store: MessageStore) -> None:

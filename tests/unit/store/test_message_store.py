@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from rockmq import _core
 from rockmq.base.errors import ConfigError, StoreUnavailable
 from rockmq.store.checkpoint import SIZE, Checkpoint
 from rockmq.store.files import is_locked
@@ -60,7 +61,7 @@ async def test_sync_flush_hides_what_is_not_on_disk(tmp_path: Path) -> None:
         stored = put(store, b"x" * 100)
         assert store.get("T", 0, 0, 32, 1 << 20, None).messages == 0
         store.request_flush()
-        await asyncio.wait_for(events.changed.wait(), 5)
+        await asyncio.wait_for(events.changed.wait(), 30)
         assert events.flushed == [stored.end]
         assert store.get("T", 0, 0, 32, 1 << 20, None).messages == 1
 
@@ -70,8 +71,56 @@ async def test_async_flush_shows_at_once_and_forces_by_itself(tmp_path: Path) ->
     async with opened(tmp_path, flushDiskType="ASYNC_FLUSH", flushIntervalCommitLog="20") as (store, events):
         stored = put(store, b"x")
         assert store.get("T", 0, 0, 32, 1 << 20, None).messages == 1
-        await asyncio.wait_for(events.changed.wait(), 5)
+        await asyncio.wait_for(events.changed.wait(), 30)
         assert events.flushed == [stored.end]
+
+
+class Tended:
+    """A core that notes what is wanted of the log's files, and locks none."""
+
+    def __init__(self, core: _core.Store) -> None:
+        self._core = core
+        self.wanted: list[tuple[bool, ...]] = []
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._core, name)
+
+    def tend_files(self, *wanted: bool) -> None:
+        self.wanted.append(wanted)
+        if wanted[-1]:
+            raise _core.StoreError("lock the memory of a file: Cannot allocate memory")
+
+
+@pytest.mark.parametrize(
+    ("keys", "wanted"),
+    [
+        ({}, (True, True, False, False)),
+        ({"flushDiskType": "ASYNC_FLUSH"}, (True, False, False, False)),
+        ({"dataReadAheadEnable": "false"}, (False, True, False, False)),
+        ({"warmMapedFileEnable": "true"}, (True, True, True, False)),
+        ({"lockLogInMemory": "true"}, (True, True, False, True)),
+    ],
+)
+async def test_files_of_the_log_are_tended_as_configured(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    keys: dict[str, str],
+    wanted: tuple[bool, ...],
+) -> None:
+    """Row 1.2: read-ahead, warm-up, and locked memory, which is given up where the kernel allows none."""
+    async with opened(tmp_path, flushIntervalConsumeQueue="10", **keys) as (store, _):
+        core = store.core
+        tended = Tended(core)
+        monkeypatch.setattr(store, "core", tended)
+        async with asyncio.timeout(30):
+            while len(tended.wanted) < 3:
+                await asyncio.sleep(0.01)
+        monkeypatch.setattr(store, "core", core)
+        assert tended.wanted[0] == wanted
+        assert set(tended.wanted[1:]) == {(*wanted[:3], False)}
+        assert sum("lockLogInMemory is given up" in line for line in caplog.messages) == wanted[-1]
+        assert store.refusal is None
 
 
 async def test_queues_and_checkpoint_follow_on_their_intervals(tmp_path: Path) -> None:
@@ -82,7 +131,7 @@ async def test_queues_and_checkpoint_follow_on_their_intervals(tmp_path: Path) -
         store.request_flush()
         entry = stored.position.to_bytes(8, "big") + (stored.end - stored.position).to_bytes(4, "big") + bytes(8)
         queue = tmp_path / "consumequeue" / "T" / "0" / f"{0:020}"
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while not queue.exists() or queue.read_bytes()[: len(entry)] != entry:
                 await asyncio.sleep(0.01)
             while Checkpoint.load(tmp_path / "checkpoint").position != stored.end:
@@ -193,7 +242,7 @@ async def test_a_start_that_is_given_up_keeps_the_lock_until_its_thread_has_left
     os.mkfifo(checkpoint)  # reading it lasts until somebody has written
     starting = asyncio.create_task(make(tmp_path, Events()).start())
     try:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while not (tmp_path / "commitlog").exists():
                 await asyncio.sleep(0.01)
         await asyncio.sleep(0.1)
@@ -233,7 +282,7 @@ async def test_deleting_a_topic_does_not_hold_up_the_loop_nor_touch_what_comes_n
         files = tmp_path / "consumequeue" / "T"
         for number in range(5):
             put(store, b"first %d" % number)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while not files.exists():
                 await asyncio.sleep(0.01)
             began, go_on = threading.Event(), threading.Event()

@@ -1,20 +1,24 @@
 """Opening what is there: checkpoints that are wrong, clocks that go back, and what is said meanwhile."""
 
 import asyncio
+import json
 import logging
 import random
 import shutil
 import struct
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from rockmq.base.errors import ConfigError
+from rockmq.protocol.bodies.common import DataVersion, TopicConfig
 from rockmq.store import message_store, recovery
 from rockmq.store.checkpoint import SIZE, Checkpoint
+from rockmq.store.journal import TopicChange, line
 from rockmq.store.layout import find
 from rockmq.store.message_store import MessageStore
 from rockmq.store.repair import repair
@@ -397,7 +401,7 @@ async def test_the_checkpoint_follows_a_log_that_grows(tmp_path: Path, monkeypat
         while store.core.max_position < wanted:
             store.append("T", 0, bytes(300), b"", born_host=HOST, born_timestamp=0)
             store.core.flush()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while (Checkpoint.load(tmp_path / "checkpoint").position or 0) < wanted - FILE:
                 await asyncio.sleep(0.01)
     end = store.core.max_position
@@ -411,10 +415,11 @@ async def test_the_checkpoint_follows_a_log_that_grows(tmp_path: Path, monkeypat
 
 
 class SlowDisk(FakeClock):
-    """Whatever is between two looks at the time takes a second."""
+    """To the writer of queues whatever is between two looks at the time takes a second."""
 
     def monotonic(self) -> float:
-        self.seconds += 1
+        if sys._getframe(1).f_code.co_name == "_write_queues":
+            self.seconds += 1
         return self.seconds
 
 
@@ -422,7 +427,7 @@ async def test_queues_that_take_long_arent_forced_for_each_piece_of_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(message_store, "CHECKPOINT_BYTES", FILE)
-    store = make(tmp_path, SlowDisk(), flushIntervalConsumeQueue="10", flushConsumeQueueThoroughInterval="10000000")
+    store = make(tmp_path, SlowDisk(), flushIntervalConsumeQueue="10000000", flushConsumeQueueThoroughInterval="10000000")
     await store.start()
     saved = []
     for _ in range(50):
@@ -458,12 +463,198 @@ def test_where_the_log_is_read_from(checkpoint: Checkpoint, was_killed: bool, st
     assert recovery.start([], Checkpoint(), was_killed=was_killed, now=NOW) == 0
 
 
+async def remove_batch_queues_and_start(root: Path, started: Callable[[], Awaitable[tuple[MessageStore, int]]]) -> None:
+    """All of them: a start notices."""
+    shutil.rmtree(root / "batchconsumequeue")
+    store, read = await started()
+    assert (read > 4 * FILE, store.bounds("B", 0)) == (True, (0, COUNT))
+    await store.close()
+
+
+async def test_a_store_with_batch_queues_only_is_not_read_whole_at_each_start(tmp_path: Path) -> None:
+    """Row 4.1: where there was no simple queue, none is missing; where there was one, all come from the log."""
+
+    async def started() -> tuple[MessageStore, int]:
+        store = make(tmp_path, FakeClock())
+        await store.start()
+        store.set_batch("B")
+        return store, store.core.recovery[0]
+
+    def put(store: MessageStore, topic: str, count: int) -> None:
+        kind = (b"INNER_NUM\x011\x02", 0xC0) if topic == "B" else (b"", 0)
+        for _ in range(count):
+            store.append(topic, 0, bytes(300), kind[0], born_host=HOST, born_timestamp=0, sys_flag=kind[1])
+
+    store, _ = await started()
+    put(store, "B", COUNT)
+    end = store.core.max_position
+    assert end > 4 * FILE
+    await store.close()
+    for is_killed in (False, True):
+        if is_killed:
+            (tmp_path / "abort").write_text("1")
+        store, read = await started()
+        assert read <= FILE
+        assert store.bounds("B", 0) == (0, COUNT)
+        await store.close()
+    await remove_batch_queues_and_start(tmp_path, started)
+    store, _ = await started()
+    put(store, "T", 1)
+    await store.close()
+    shutil.rmtree(tmp_path / "consumequeue")
+    store, read = await started()
+    assert read >= end
+    assert (store.bounds("B", 0), store.bounds("T", 0)) == ((0, COUNT), (0, 1))
+    await store.delete_queues("T")
+    await store.close()
+    store, read = await started()
+    assert read <= FILE
+    assert store.bounds("T", 0) == (0, 0), "what was deleted doesn't come back"
+    await store.close()
+
+
+@pytest.mark.parametrize("how", ["a start", "a start after Apache's", "a start that was killed", "repair"])
+async def test_lost_batch_queues_of_topics_that_the_document_is_too_old_for_come_back(tmp_path: Path, how: str) -> None:
+    """Row 4.1: its time tells them from those that were deleted before."""
+    clock = FakeClock()
+    store = make(tmp_path, clock)
+    await store.start()
+
+    def put(topic: str) -> None:
+        for _ in range(3):
+            store.append(topic, 0, b"x", b"INNER_NUM\x012\x02", born_host=HOST, born_timestamp=0, sys_flag=0xC0)
+
+    for topic in ("B", "gone", "young"):
+        store.set_batch(topic)
+    for topic in ("B", "gone"):
+        put(topic)
+    await store.delete_queues("gone")
+    clock.seconds += 10
+    table = {"B": {"topicName": "B", "attributes": {"queue.type": "BatchCQ"}}}
+    document = {"dataVersion": {"counter": 1, "timestamp": clock.now_ms()}, "topicConfigTable": table}
+    (tmp_path / "config" / "topics.json").write_text(json.dumps(document))
+    clock.seconds += 10
+    put("young")
+    await store.close()
+    shutil.rmtree(tmp_path / "batchconsumequeue")
+    if how == "repair":
+        layout = find(tmp_path)
+        assert repair(layout, silent, cut=False, say=silent).batch_queues == 2
+    elif how == "a start after Apache's":
+        Checkpoint().save(tmp_path / "checkpoint")  # it tells no position, nor that there were batch queues
+        (tmp_path / "abort").write_text("1")
+    elif how == "a start that was killed":
+        # It had made the directory again, and one of the queues.
+        (tmp_path / "batchconsumequeue" / "B").mkdir(parents=True)
+        (tmp_path / "consumequeue" / "incomplete").touch()
+    store = make(tmp_path, clock)
+    await store.start()
+    for topic in ("B", "young"):
+        assert store.bounds(topic, 0) == (0, 6), topic
+    assert not (tmp_path / "batchconsumequeue" / "gone").exists()
+    await store.close()
+
+
+@pytest.mark.parametrize("how", ["a start", "repair"])
+async def test_lost_batch_queues_of_topics_that_only_the_journal_knows_come_back(tmp_path: Path, how: str) -> None:
+    """Row 4.1: of a large table of topics the last changes are in its journal when the broker is killed."""
+    clock = FakeClock()
+    store = make(tmp_path, clock)
+    await store.start()
+    for topic in ("gone", "B"):
+        store.set_batch(topic)
+        for _ in range(3):
+            store.append(topic, 0, b"x", b"", born_host=HOST, born_timestamp=0)
+    await store.delete_queues("gone")
+    await store.close()
+    (tmp_path / "abort").write_text("1")
+    versions = [DataVersion(counter=counter, timestamp=clock.now_ms()) for counter in range(4)]
+    attributes = {"queue.type": "BatchCQ"}
+    table = {"gone": {"topicName": "gone", "attributes": attributes}}
+    document = tmp_path / "config" / "topics.json"
+    document.write_bytes(msgspec.json.encode({"dataVersion": versions[1], "topicConfigTable": table}))
+    changes = [
+        TopicChange("B", versions[2], TopicConfig(topic_name="B", attributes=attributes)),
+        TopicChange("gone", versions[3]),
+        TopicChange("covered", versions[1], TopicConfig(topic_name="covered", attributes=attributes)),
+    ]
+    lines = [line(msgspec.json.encode(each)) for each in ([versions[0], versions[1]], *changes)]
+    document.with_name("topics.json.journal.7").write_bytes(b"".join(lines))
+    for directory in ("consumequeue", "batchconsumequeue"):
+        shutil.rmtree(tmp_path / directory)
+    if how == "repair":
+        assert repair(find(tmp_path), silent, cut=False, say=silent).batch_queues == 1
+    store = make(tmp_path, clock)
+    await store.start()
+    assert store.bounds("B", 0) == (0, 3)
+    assert [path.name for path in (tmp_path / "batchconsumequeue").iterdir()] == ["B"]
+    assert not (tmp_path / "consumequeue" / "B").exists()
+    await store.close()
+
+
+@pytest.mark.parametrize("version", [{"counter": 2, "timestamp": NOW + HOUR_MS}, {}], ids=["time", "no time"])
+async def test_the_only_batch_topic_stays_deleted_after_a_kill(tmp_path: Path, version: dict[str, int]) -> None:
+    """Row 4.1: the checkpoint of before tells of batch queues; a document that names none tells by its time."""
+    clock = FakeClock()
+    store = make(tmp_path / "store", clock)
+    await store.start()
+    store.set_batch("B")
+    store.append("B", 0, b"x", b"INNER_NUM\x012\x02", born_host=HOST, born_timestamp=0, sys_flag=0xC0)
+    await store.close()
+    store = make(tmp_path / "store", clock)
+    await store.start()
+    await store.delete_queues("B")
+    document = {"dataVersion": version, "topicConfigTable": {"T": {"topicName": "T"}}}
+    (tmp_path / "store" / "config" / "topics.json").write_text(json.dumps(document))
+    shutil.copytree(tmp_path / "store", tmp_path / "killed")
+    await store.close()
+    store = make(tmp_path / "killed", clock)
+    await store.start()
+    assert store.bounds("B", 0) == ((0, 0) if version else (0, 2))
+    await store.close()
+
+
+@pytest.mark.parametrize("is_written", [False, True], ids=["in memory", "in files"])
+@pytest.mark.parametrize("ends", [False, True], ids=["killed", "stopped"])
+async def test_light_queues_outlast_lives_without_them(tmp_path: Path, is_written: bool, ends: bool) -> None:
+    """Row 2.5: what was acknowledged to be in them is there when they are wanted again, and offsets go on."""
+    wanted = {"enableLmq": "true", "enableMultiDispatch": "true"}
+
+    def put(store: MessageStore, *light: str) -> bytes:
+        text = f"INNER_MULTI_DISPATCH\x01{','.join(light)}\x02".encode() if light else b""
+        put = store.append("T", 0, b"x", text, born_host=HOST, born_timestamp=0, light_queues=light)
+        return bytes(store.core.read(put.position) or b"")
+
+    for life, light in enumerate((True, False, False)):
+        store = make(tmp_path / str(life), FakeClock(), **(wanted if light else {}))
+        await store.start()
+        put(store, *(("%LMQ%a", "%LMQ%b") if light else ()))
+        if is_written:
+            store.core.flush_queues(False)
+        # Of the lives without them the first is killed, the second is not: then the log is read no more.
+        is_stopped = life == 2 or (life == 0 and ends)
+        if is_stopped:
+            await store.close()
+        shutil.copytree(tmp_path / str(life), tmp_path / str(life + 1))
+        if not is_stopped:
+            await store.close()
+    store = make(tmp_path / "3", FakeClock(), **wanted)
+    await store.start()
+    assert [store.bounds(name, 0) for name in ("%LMQ%a", "%LMQ%b", "T")] == [(0, 1), (0, 1), (0, 3)]
+    assert b"INNER_MULTI_QUEUE_OFFSET\x011,0\x02" in put(store, "%LMQ%b", "%LMQ%c")
+    await store.close()
+
+
 def test_times_that_apache_changes_take_the_position_away(tmp_path: Path) -> None:
     """Row 1.6: its log may have been cut and written on since. The rest of the file is zero."""
     path = tmp_path / "checkpoint"
     Checkpoint(1, 2, 3, 4096).save(path)
     data = path.read_bytes()
     assert Checkpoint.load(path) == Checkpoint(1, 2, 3, 4096)
+    for known in (Checkpoint(1, 2, 3, 4096, had_queues=False), Checkpoint(1, 2, 3, 4096, had_light_queues=True)):
+        known.save(path)
+        assert Checkpoint.load(path) == known
+    Checkpoint(1, 2, 3, 4096).save(path)
     assert struct.unpack(">qqqqqq", data[:48]) == (1, 2, 3, 0, 0, 4096)
     assert data[56:] == bytes(SIZE - 56)
     for field in range(5):

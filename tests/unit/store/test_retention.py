@@ -13,7 +13,7 @@ from typing import cast
 import pytest
 
 from rockmq import _core
-from rockmq.base.errors import StoreUnavailable
+from rockmq.base.errors import ConfigError, StoreUnavailable
 from rockmq.store import disk
 from rockmq.store.disk import Usage
 from rockmq.store.message_store import MessageStore
@@ -105,6 +105,23 @@ async def test_expired_files_go_at_their_hour_only(tmp_path: Path, fake_disk: Di
         assert store.get("T", 0, 5, 32, 1 << 20, None).next_offset == 12
 
 
+async def test_an_operator_has_expired_files_deleted_at_any_hour(tmp_path: Path, fake_disk: Disk) -> None:
+    clock = FakeClock()
+    async with opened(tmp_path, clock, fileReservedTime="20", deleteWhen="04", deleteFileBatchMax="1") as (store, retention):
+        at_hour(clock, 13)
+        fill(store, 3)
+        clock.seconds += 24 * HOUR
+        fill(store, 5)
+        await retention.clean()
+        assert names(tmp_path) == [0, 1, 2, 3, 4]
+        retention.delete_expired()
+        await retention.clean()
+        assert names(tmp_path) == [1, 2, 3, 4]
+        for _ in range(5):
+            await retention.clean()
+        assert names(tmp_path) == [2, 3, 4], "the rest hasn't expired"
+
+
 async def test_a_file_expires_with_its_last_message(tmp_path: Path, fake_disk: Disk) -> None:
     clock = FakeClock()
     async with opened(tmp_path, clock, fileReservedTime="20") as (store, retention):
@@ -154,7 +171,7 @@ async def test_a_round_pauses_between_files(tmp_path: Path, fake_disk: Disk) -> 
         fill(store, 4)
         at_hour(clock, 4)
         cleaning = asyncio.create_task(retention.clean())
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while len(names(tmp_path)) == 4:
                 await asyncio.sleep(0.01)
         put(store)
@@ -382,6 +399,24 @@ async def test_bytes_of_a_topic_are_bounded_file_by_file(tmp_path: Path, fake_di
         assert [store.get("U", 0, offset, 1, 1 << 20, None).messages for offset in (3, 4)] == [0, 1]
 
 
+async def test_an_idle_light_queue_keeps_no_file(tmp_path: Path, fake_disk: Disk) -> None:
+    """Row 2.5: a message is its topic's, and so is the bound."""
+    clock = FakeClock()
+    bound = str(4 * (91 + len("T") + len(BODY)))
+    light = {"enableLmq": "true", "enableMultiDispatch": "true"}
+    async with opened(tmp_path, clock, retentionBytesPerTopic=bound, **light) as (store, retention):
+        at_hour(clock, 13)
+        properties = b"INNER_MULTI_DISPATCH\x01%LMQ%idle\x02"
+        store.append("T", 0, b"x", properties, born_host=HOST, born_timestamp=0, light_queues=["%LMQ%idle"])
+        put_to(store, "T", 2)
+        await retention.clean()
+        assert (store.bounds("%LMQ%idle", 0), names(tmp_path)) == ((0, 1), [0])
+        put_to(store, "T", 17)
+        await retention.clean()
+        assert names(tmp_path)[0] > 0
+        assert (store.bounds("%LMQ%idle", 0), store.bounds("T", 0)[1]) == ((1, 1), 20)
+
+
 class Asked:
     """The core, and what it was asked for in which thread."""
 
@@ -438,3 +473,94 @@ async def test_a_deleted_topic_leaves_nothing_to_its_next_life(tmp_path: Path, f
         put_to(store, "T", 5)
         await retention.clean()
         assert store.bounds("T", 0) == (0, 5)
+
+
+HELD = {"retentionGroups": "archiver; audit", "fileReservedTime": "1", "deleteWhen": ";".join(map(str, range(24)))}
+
+
+async def test_what_a_group_hasnt_got_isnt_deleted(
+    tmp_path: Path, fake_disk: Disk, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Four messages fit a file."""
+    clock = FakeClock()
+    offsets = {"archiver": {"T": {0: 9}}, "audit": {"T": {0: 14}}}
+    async with opened(tmp_path, clock, **HELD) as (store, retention):
+        fill(store, 6)
+        clock.seconds += 2 * HOUR
+        await retention.clean()
+        assert len(names(tmp_path)) == 6, "as long as nobody said where the groups are"
+        retention.hold_for_groups(lambda group: offsets[group])
+        await retention.clean()
+        await retention.clean()
+        assert names(tmp_path) == [2, 3, 4, 5]
+        assert caplog.text.count("messages are held for group archiver, which is at offset 9 of T/0") == 1
+        offsets["archiver"]["T"][0] = 17
+        await retention.clean()
+        assert names(tmp_path) == [3, 4, 5], "the other group is at 14"
+        offsets["audit"]["T"][0] = 21
+        await retention.clean()
+        assert names(tmp_path) == [4, 5]
+        for at in offsets.values():
+            at["T"][0] = 100
+        await retention.clean()
+        assert names(tmp_path) == [5]
+
+
+async def test_a_group_holds_all_queues_of_its_topics_and_no_others(tmp_path: Path, fake_disk: Disk) -> None:
+    clock = FakeClock()
+    async with opened(tmp_path, clock, **HELD) as (store, retention):
+        retention.hold_for_groups(lambda group: {"T": {0: 1_000}, "gone": {0: 3}})
+        fill(store, 2)
+        store.append("other", 0, BODY, b"", born_host=HOST, born_timestamp=0)
+        fill(store, 4)
+        put(store, queue_id=1)
+        fill(store, 6)
+        clock.seconds += 2 * HOUR
+        await retention.clean()
+        assert names(tmp_path) == [3, 4, 5], "queue 1, which the group never committed, begins there"
+
+
+@pytest.mark.parametrize(
+    ("used", "settings", "left"),
+    [
+        (800, {}, 4),
+        (801, {}, 1),
+        (900, {"retentionGroupsDiskRatio": "100"}, 4),
+        (100, {"retentionGroupsBytes": str(2 * FILE_SIZE)}, 2),
+    ],
+)
+async def test_over_a_bound_messages_go_whoever_hasnt_got_them(
+    tmp_path: Path, fake_disk: Disk, caplog: pytest.LogCaptureFixture, used: int, settings: dict[str, str], left: int
+) -> None:
+    clock = FakeClock()
+    async with opened(tmp_path, clock, **HELD, **settings) as (store, retention):
+        retention.hold_for_groups(lambda group: {"T": {0: 2}})
+        fill(store, 4)
+        clock.seconds += 2 * HOUR
+        fake_disk.used = used
+        await retention.clean()
+        assert len(names(tmp_path)) == left
+        lost = [record for record in caplog.records if "messages go that were held" in record.message]
+        assert [record.levelno for record in lost] == ([logging.ERROR] if left < 4 else [])
+
+
+async def test_bytes_in_all_wait_for_groups_too(tmp_path: Path, fake_disk: Disk) -> None:
+    clock = FakeClock()
+    settings = {"retentionBytes": str(2 * FILE_SIZE), "retentionGroups": "archiver"}
+    async with opened(tmp_path, clock, **settings) as (store, retention):
+        at: dict[int, int] = {}
+        retention.hold_for_groups(lambda group: {"T": at})
+        fill(store, 5)
+        await retention.clean()
+        assert len(names(tmp_path)) == 5
+        at[0] = 8
+        await retention.clean()
+        assert names(tmp_path) == [2, 3, 4]
+
+
+async def test_groups_that_cant_be_held_for_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="retentionGroups=a b: "):
+        async with opened(tmp_path, FakeClock(), retentionGroups="a b"):
+            raise AssertionError("it opened")
+    with pytest.raises(ConfigError, match="can't be with retentionBytesPerTopic"):
+        made(tmp_path, {"retentionGroups": "a", "retentionBytesPerTopic": "1000"})

@@ -10,6 +10,7 @@ import pytest
 from rockmq import _core
 from rockmq.store import dump
 from rockmq.store import layout as layouts
+from rockmq.store.checkpoint import Checkpoint
 from rockmq.store.repair import NEW, repair
 from rockmq.store.verify import Report, verify
 from tests.golden.stored import RECORDS, unpack
@@ -287,23 +288,143 @@ def test_scrub_reads_cold_files_and_finds_a_flipped_byte(ours: Path, tmp_path: P
     store.close()
 
 
-def test_batch_queues_are_left_alone(tmp_path: Path) -> None:
-    store = fresh(tmp_path, log_file_size=LOG, queue_file_size=QUEUE)
-    store.set_batch("B")
-    append(store, Record("B", 0, b"one", b""))
-    append(store, Record("B", 0, b"many", b"INNER_NUM\x013\x02", sys_flag=0xC0))
-    append(store, Record("T", 0, b"x", b""))
-    store.close()
-    before = [file.read_bytes() for file in (tmp_path / "batchconsumequeue").rglob("0*") if file.is_file()]
-    report = checked(tmp_path)
-    assert (report.findings, report.records, report.queues) == ([], 3, 1)
-    assert "the batch queues in batchconsumequeue weren't checked" in report.notes
-    assert repair(layouts.find(tmp_path), silent, cut=False, say=lambda line: None).records == 3
-    assert [file.name for file in (tmp_path / "consumequeue").iterdir()] == ["T"]
-    assert [file.read_bytes() for file in (tmp_path / "batchconsumequeue").rglob("0*") if file.is_file()] == before
-    store = opened(tmp_path, log_file_size=LOG, queue_file_size=QUEUE)
+# Batch queues
+
+BATCH_QUEUE = 46 * 5
+UNITS, MORE_UNITS = (f"batchconsumequeue/B/0/{base:020}" for base in (0, BATCH_QUEUE))
+
+
+def make_batches(path: Path) -> Path:
+    """A topic with batch queues, whose queue 0 has nine units in two files, one with simple queues, and a deleted one."""
+    store = opened(path, log_file_size=LOG, queue_file_size=QUEUE, batch_queue_file_size=BATCH_QUEUE)
     store.recover(0, True)
-    assert store.queue_bounds("B", 0) == (0, 4)
+    store.set_batch("B")
+    store.set_batch("gone")
+    for number in range(9):
+        append(store, Record("gone", 0, b"x", b"INNER_NUM\x012\x02", sys_flag=0xC0))
+        batch = b"INNER_NUM\x01%d\x02" % (number % 3 + 1)
+        append(store, Record("B", 0, b"%d" % number, batch, sys_flag=0xC0) if number % 4 else Record("B", 0, b"one", b""))
+        append(store, Record("T", 0, b"x", b""))
+    append(store, Record("B", 1, b"other queue", b""))
+    store.forget_queues("gone")
+    store.delete_forgotten()
+    store.close()
+    (path / "config").mkdir()
+    (path / "config" / "topics.json").write_text('{"topicConfigTable":{"B":{},"T":{}}}')
+    return path
+
+
+@pytest.fixture(scope="module")
+def batches(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_batches(tmp_path_factory.mktemp("batches") / "store")
+
+
+def lose_all(path: Path) -> None:
+    """What is made again has the deleted topic too."""
+    shutil.rmtree(path / "batchconsumequeue")
+
+
+def test_clean_batch_queues_have_no_finding(batches: Path, tmp_path: Path) -> None:
+    report = checked(batches)
+    assert report.findings == []
+    assert (report.records, report.queues, report.queue_entries) == (28, 3, 28)
+    assert any("topics that were deleted: gone" in note for note in report.notes)
+    again = copied(batches, tmp_path / "store")
+    store = opened(again, log_file_size=LOG, queue_file_size=QUEUE, batch_queue_file_size=BATCH_QUEUE)
+    store.recover(0, True)
+    store.set_batch("B")
+    store.forget_queues("B")
+    store.delete_forgotten()
+    store.set_batch("B")
+    for queue_id in (0, 0, 1):
+        append(store, Record("B", queue_id, b"x", b"INNER_NUM\x012\x02", sys_flag=0xC0))
+    store.close()
+    assert checked(again).findings == [], "the topic's first life needs no units"
+
+
+@pytest.mark.parametrize(
+    ("damage", "kind", "file", "byte"),
+    [
+        (poke(UNITS, 0, bytes(46)), "queue missing", UNITS, 0),
+        (poke(UNITS, 46 * 4, bytes(46)), "queue missing", UNITS, 46 * 4),
+        (poke(UNITS, 46 * 2 + 6, b"\x55"), "queue entry", UNITS, 46 * 2),
+        (poke(UNITS, 46 * 2, bytes(8)), "queue entry", UNITS, 46 * 2),
+        (poke(UNITS, 46 * 2 + 11, b"\x55"), "queue entry", UNITS, 46 * 2),
+        (poke(UNITS, 46 * 2 + 19, b"\x55"), "queue entry", UNITS, 46 * 2),
+        (poke(UNITS, 46 * 2 + 27, b"\x55"), "queue entry", UNITS, 46 * 2),
+        (poke(UNITS, 46 * 2 + 35, b"\x55"), "queue entry", UNITS, 46 * 2),
+        (poke(UNITS, 46 * 2 + 37, b"\x55"), "queue entry", UNITS, 46 * 2),
+        (poke(UNITS, 46 * 2, b"\xff" * 46), "queue entry", UNITS, 46 * 2),
+        (lambda path: (path / UNITS).write_bytes((path / UNITS).read_bytes()[:-9]), "queue file", UNITS, 0),
+        (lambda path: (path / MORE_UNITS).unlink(), "queue missing", MORE_UNITS, 0),
+        (lose_all, "queue missing", UNITS, 0),
+    ],
+)
+def test_each_damage_of_a_batch_queue_is_found_and_repaired(
+    batches: Path, tmp_path: Path, damage: Damage, kind: str, file: str, byte: int
+) -> None:
+    """Row 3.3."""
+    store = copied(batches, tmp_path / "store")
+    damage(store)
+    found = [(each.kind, each.file, each.byte, each.topic, each.queue_id) for each in checked(store).findings]
+    assert (kind, file, byte, "B", 0) in found
+    repair(layouts.find(store)._replace(batch_queue_file_size=BATCH_QUEUE), silent, cut=False, say=lambda line: None)
+    made = contents(store, "batchconsumequeue")
+    if damage is not lose_all:
+        assert made == contents(batches, "batchconsumequeue")
+        assert checked(store).is_clean
+    again = opened(store, log_file_size=LOG, queue_file_size=QUEUE, batch_queue_file_size=BATCH_QUEUE)
+    again.recover(0, True)
+    assert again.queue_bounds("B", 0) == (0, 15)
+    assert not list(store.glob(f"*{NEW}"))
+
+
+def test_repair_knows_batch_queues_by_the_document(batches: Path, tmp_path: Path) -> None:
+    """Row 4.1: with all queues lost, what was sent one by one is in batch queues again, and a deleted topic stays so."""
+    store = copied(batches, tmp_path / "store")
+    document = '{"topicConfigTable":{"B":{"topicName":"B","attributes":{"queue.type":"BatchCQ"}},"T":{"topicName":"T"}}}'
+    (store / "config" / "topics.json").write_text(document)
+    shutil.rmtree(store / "batchconsumequeue")
+    shutil.rmtree(store / "consumequeue")
+    sizes = layouts.find(store)._replace(batch_queue_file_size=BATCH_QUEUE, queue_file_size=QUEUE)
+    repair(sizes, silent, cut=False, say=lambda line: None)
+    assert contents(store, "batchconsumequeue") == contents(batches, "batchconsumequeue")
+    assert contents(store, "consumequeue") == contents(batches, "consumequeue")
+
+
+def test_a_unit_without_a_record_is_found(batches: Path, tmp_path: Path) -> None:
+    store = copied(batches, tmp_path / "store")
+    units = (store / MORE_UNITS).read_bytes()
+    behind = struct.pack(">q", 1 << 40) + units[3 * 46 + 8 : 4 * 46]
+    poke(MORE_UNITS, 4 * 46, behind)(store)
+    [finding] = checked(store).findings
+    assert (finding.kind, finding.file, finding.byte) == ("queue entry", MORE_UNITS, 4 * 46)
+    assert finding.expected == "a record with offset 14, or no entry"
+
+
+def test_queues_without_records_keep_their_offsets_over_a_repair(tmp_path: Path) -> None:
+    """Pitfall 9.5: only their files tell where they go on."""
+    store = opened(tmp_path, log_file_size=LOG, queue_file_size=QUEUE, batch_queue_file_size=BATCH_QUEUE)
+    store.recover(0, True)
+    store.set_batch("B")
+    for _ in range(4):
+        append(store, Record("B", 0, b"x", b"INNER_NUM\x012\x02", sys_flag=0xC0))
+        append(store, Record("S", 0, b"x", b""))
+    for _ in range(3):
+        append(store, Record("T", 0, bytes(LOG // 2), b""))
+    store.flush()
+    store.flush_queues(True)
+    store.delete_files_below(2 * LOG)
+    expected = sorted(store.queues())
+    assert ("B", 0, 8, 8) in expected
+    assert ("S", 0, 4, 4) in expected
+    store.close()
+    repair(layouts.find(tmp_path)._replace(batch_queue_file_size=BATCH_QUEUE), silent, cut=False, say=lambda line: None)
+    assert checked(tmp_path).is_clean
+    store = opened(tmp_path, log_file_size=LOG, queue_file_size=QUEUE, batch_queue_file_size=BATCH_QUEUE)
+    store.recover(2 * LOG, True)
+    assert sorted(store.queues()) == expected
+    store.close()
 
 
 @pytest.mark.parametrize(
@@ -351,3 +472,19 @@ def test_repair_makes_light_queues_again(tmp_path: Path) -> None:
     assert repair(layouts.find(tmp_path), silent, cut=False, say=lambda line: None).queues == 2
     light, simple = (tmp_path / "consumequeue" / topic / "0" / f"{0:020}" for topic in ("%LMQ%a", "T"))
     assert light.read_bytes() == simple.read_bytes()
+
+
+@pytest.mark.parametrize("were_wanted", [False, True])
+def test_repair_makes_light_queues_that_are_gone_if_a_broker_had_some(tmp_path: Path, were_wanted: bool) -> None:
+    """Row 2.5: the checkpoint tells, and still does for the next start."""
+    store = opened(tmp_path, log_file_size=LOG, queue_file_size=QUEUE, light_queues_max=1000)
+    store.recover(0, True)
+    append(store, Record("T", 0, b"x", b"INNER_MULTI_DISPATCH\x01%LMQ%a\x02"), ["%LMQ%a"])
+    end = store.max_position
+    store.close()
+    Checkpoint(position=end, had_light_queues=were_wanted).save(tmp_path / "checkpoint")
+    shutil.rmtree(tmp_path / "consumequeue")
+    sizes = layouts.find(tmp_path)._replace(queue_file_size=QUEUE)
+    assert repair(sizes, silent, cut=False, say=lambda line: None).queues == 1 + were_wanted
+    assert (tmp_path / "consumequeue" / "%LMQ%a").exists() == were_wanted
+    assert Checkpoint.load(tmp_path / "checkpoint").had_light_queues == were_wanted

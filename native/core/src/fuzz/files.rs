@@ -9,20 +9,25 @@ use proptest::{collection::vec, option, prelude::*};
 
 use super::{
     damaged, inputs,
-    stored::{record, Fields},
+    stored::{record, record_of, Fields},
     undamaged,
 };
 use crate::{
+    batch_queue::{self, Unit},
+    batch_replay::Named,
+    check_batches::BatchCheck,
     check_index::IndexCheck,
     check_queues::QueueCheck,
     consume_queue::{Entry, UNIT},
     delays::Levels,
     index::Files,
     index_file::{Header, IndexFile, Layout, Wanted},
+    light,
     log_directories::LogDirectories,
     mapped_file,
     queue_files::QueueFiles,
     record::{self, Crc, Found, MAGIC_BLANK},
+    recover::Before,
     replay,
     state::{Config, Shared},
     walk::{Faults, Walk, WINDOW},
@@ -32,7 +37,19 @@ const LOG_FILE: usize = 1024;
 const LOG_FILES: usize = 2;
 const QUEUE_FILE: usize = 10 * UNIT;
 const QUEUES: [(&str, i32); 4] = [("A", 0), ("A", 1), ("B", 0), ("B", 1)];
-const ALL: usize = LOG_FILES * LOG_FILE + QUEUES.len() * QUEUE_FILE;
+/// The topic that has a batch queue, and the size of its file.
+const BATCH_TOPIC: &str = "C";
+const BATCH_FILE: usize = 10 * batch_queue::UNIT;
+const BATCHES: usize = LOG_FILES * LOG_FILE + QUEUES.len() * QUEUE_FILE;
+const ALL: usize = BATCHES + BATCH_FILE;
+/// Of each store that is recovered.
+const KNOWN: Before = Before {
+    start: 0,
+    had_queues: true,
+    had_batch_queues: false,
+    had_light_queues: false,
+    named: Named { topics: Vec::new(), at: None },
+};
 /// Windows, blocks of zeros and of entries, whatever the files say.
 const OVERHEAD: usize = 8 << 20;
 
@@ -54,14 +71,14 @@ impl Scratch {
             consume_queue: self.0.join("consumequeue"),
             log_file_size: LOG_FILE as u64,
             queue_file_size: QUEUE_FILE as u64,
-            batch_queue_file_size: 46 * 10,
+            batch_queue_file_size: BATCH_FILE as u64,
             store_host: vec![10, 0, 0, 1, 0, 0, 42, 159],
             max_message_size: 1 << 16,
             region: "R".to_owned(),
             trace_on: true,
             cluster: "C".to_owned(),
             append_crc_property: false,
-            light_queues_max: 0,
+            light_queues_max: 10,
             delay_levels: Levels::default(),
         }
     }
@@ -73,7 +90,7 @@ impl Drop for Scratch {
     }
 }
 
-/// The files of a store, one behind the other: its log, then the queues of `QUEUES`.
+/// The files of a store, one behind the other: its log, the queues of `QUEUES`, and the batch queue.
 fn image(records: &[Fields]) -> Vec<u8> {
     image_with(records, &[])
 }
@@ -82,6 +99,7 @@ fn image(records: &[Fields]) -> Vec<u8> {
 fn image_with(records: &[Fields], wrong: &[Option<u64>]) -> Vec<u8> {
     let mut image = vec![0; ALL];
     let (mut position, mut offsets) = (0, [0; QUEUES.len()]);
+    let (mut units, mut batch_offset) = (0, 0);
     for (number, fields) in records.iter().enumerate() {
         let size = fields.encode(0, 0).len();
         let left = LOG_FILE - position % LOG_FILE;
@@ -94,7 +112,8 @@ fn image_with(records: &[Fields], wrong: &[Option<u64>]) -> Vec<u8> {
             break;
         }
         let queue = QUEUES.iter().position(|&(topic, id)| topic == fields.topic && id == fields.queue_id);
-        let offset = queue.map_or(0, |queue| offsets[queue]);
+        let is_batch = (fields.topic.as_str(), fields.queue_id) == (BATCH_TOPIC, 0);
+        let offset = if is_batch { batch_offset } else { queue.map_or(0, |queue| offsets[queue]) };
         let said = wrong.get(number).copied().flatten().unwrap_or(offset as u64);
         let bytes = fields.encode(said as i64, position as u64);
         image[position..position + size].copy_from_slice(&bytes);
@@ -106,6 +125,13 @@ fn image_with(records: &[Fields], wrong: &[Option<u64>]) -> Vec<u8> {
             image[at..at + UNIT].copy_from_slice(&entry.bytes());
             offsets[queue] += 1;
         }
+        let unit = record::decode(&bytes).filter(|_| is_batch && units < BATCH_FILE / batch_queue::UNIT);
+        if let Some(unit) = unit.and_then(|record| Unit::of(&record)).filter(|unit| unit.first as usize >= batch_offset)
+        {
+            let at = BATCHES + units * batch_queue::UNIT;
+            image[at..at + batch_queue::UNIT].copy_from_slice(&unit.bytes());
+            (units, batch_offset) = (units + 1, unit.next() as usize);
+        }
         position += size;
     }
     image
@@ -113,11 +139,19 @@ fn image_with(records: &[Fields], wrong: &[Option<u64>]) -> Vec<u8> {
 
 fn write(config: &Config, image: &[u8]) {
     // Without a directory for batch queues, recovery takes up those that inner batches tell of, which the next one then knows.
-    for root in [&config.log.writable[0], &config.consume_queue, &config.batch_files().root] {
+    let batches = config.batch_files();
+    for root in [&config.log.writable[0], &config.consume_queue, &batches.root] {
         let _ = fs::remove_dir_all(root);
         fs::create_dir_all(root).unwrap();
     }
     let (log, queues) = image.split_at(LOG_FILES * LOG_FILE);
+    let (queues, units) = queues.split_at(BATCHES - LOG_FILES * LOG_FILE);
+    fs::create_dir_all(batches.root.join(BATCH_TOPIC)).unwrap();
+    if units.iter().any(|&byte| byte != 0) {
+        let directory = batches.directory(BATCH_TOPIC, 0);
+        fs::create_dir_all(&directory).unwrap();
+        fs::write(mapped_file::path(&directory, 0), units).unwrap();
+    }
     for (number, bytes) in log.chunks(LOG_FILE).enumerate() {
         fs::write(config.log.path((number * LOG_FILE) as u64), bytes).unwrap();
     }
@@ -163,8 +197,9 @@ fn stores_are_recovered_to_what_is_whole() {
 #[test]
 fn queues_with_wrong_offsets_are_recovered_for_good() {
     let scratch = Scratch::new("offsets");
-    let short = record().prop_filter("a log of many records", |fields| fields.topic.len() < 3);
-    let records = vec((short, option::weighted(0.3, 0..10u64)), 0..14);
+    // Short ones, for a log of many records.
+    let topic = prop_oneof![9 => "[ABC]", 1 => "é"];
+    let records = vec((record_of(topic), option::weighted(0.3, 0..10u64)), 0..14);
     let entries = vec(option::weighted(0.1, 0..4u8), QUEUES.len() * QUEUE_FILE / UNIT);
     undamaged(inputs() / 10, (records, entries, any::<bool>()), |(records, entries, is_lost)| {
         let (records, wrong): (Vec<_>, Vec<_>) = records.into_iter().unzip();
@@ -191,19 +226,20 @@ fn recovers_for_good(scratch: &Scratch, bytes: &[u8]) {
     bytes.resize(ALL, 0);
     let (log, config) = (&bytes[..LOG_FILES * LOG_FILE], scratch.config());
     write(&config, &bytes);
-    let (directories, queues) = (config.log.clone(), config.consume_queue.clone());
+    let (directories, queues, batches) = (config.log.clone(), config.consume_queue.clone(), config.batch_files().root);
     walk_through(&config, log);
 
     let expected = end_of(log);
     let shared = super::within(OVERHEAD, || {
         let shared = Shared::open(config).unwrap();
         assert_eq!(shared.log_files().unwrap().len(), LOG_FILES);
-        assert_eq!(shared.recover(0, Crc::Body).unwrap(), expected);
+        assert_eq!(shared.recover(&KNOWN, Crc::Body).unwrap(), expected);
         shared
     });
     entries_lead_to_records(&shared);
+    units_lead_to_records(&shared);
     shared.close().unwrap();
-    let stored = || [files_in(&directories.writable[0]), files_in(&queues)];
+    let stored = || [files_in(&directories.writable[0]), files_in(&queues), files_in(&batches)];
     let left = stored();
 
     // What was recovered is whole, so recovering it again changes nothing. Only zeros at the end of properties, which no
@@ -212,9 +248,16 @@ fn recovers_for_good(scratch: &Scratch, bytes: &[u8]) {
     let whole = end_of(&log[..log.len().min(LOG_FILES * LOG_FILE)]);
     assert!(whole == expected || ends_in_zero(&log, expected.0));
     let again = Shared::open(scratch.config()).unwrap();
-    assert_eq!(again.recover(0, Crc::Body).unwrap(), whole);
+    assert_eq!(again.recover(&KNOWN, Crc::Body).unwrap(), whole);
     again.close().unwrap();
-    assert!(whole != expected || left == stored());
+    let now = stored();
+    for (before, after) in left.iter().zip(&now).filter(|_| whole == expected) {
+        let names = |files: &[(PathBuf, Vec<u8>)]| files.iter().map(|(path, _)| path.clone()).collect::<Vec<_>>();
+        assert_eq!(names(before), names(after));
+        for ((path, before), (_, after)) in before.iter().zip(after) {
+            assert!(before == after, "{}: {before:?}, then {after:?}", path.display());
+        }
+    }
 }
 
 fn ends_in_zero(log: &[u8], end: u64) -> bool {
@@ -227,6 +270,7 @@ fn walk_through(config: &Config, log: &[u8]) {
     let files = QueueFiles::simple(config.consume_queue.clone(), QUEUE_FILE as u64);
     let mut queues =
         QueueCheck::new(files, (config.log.clone(), LOG_FILE as u64), 0, config.delay_levels.clone()).unwrap();
+    let mut batches = BatchCheck::new(config.batch_files(), 0).unwrap();
     super::within(OVERHEAD, || {
         let mut walk = Walk::new(config.log.clone(), LOG_FILE as u64, WINDOW, true);
         let (mut seen, expected) = (0, end_of(log).1);
@@ -234,7 +278,11 @@ fn walk_through(config: &Config, log: &[u8]) {
             let (mut at, end) = ((file * LOG_FILE) as u64, ((file + 1) * LOG_FILE) as u64);
             while at < end {
                 let step = walk.step(at, end, &mut faults, |record, faults| {
-                    queues.put(record, faults);
+                    if batches.takes(record) {
+                        batches.put(record, faults);
+                    } else {
+                        queues.put(record, faults);
+                    }
                     Ok(())
                 });
                 let step = step.unwrap();
@@ -245,6 +293,7 @@ fn walk_through(config: &Config, log: &[u8]) {
         }
         assert!(seen >= expected);
         queues.finish(None, &mut faults).unwrap();
+        batches.finish(None, &mut faults).unwrap();
     });
 }
 
@@ -265,8 +314,36 @@ fn entries_lead_to_records(shared: &Shared) {
     for (topic, id, index, entry) in entries.into_iter().filter(|(.., entry)| entry.is_real()) {
         let (file, at, size) = shared.state().record_at(entry.position as u64).unwrap();
         let record = record::decode(&file.read(at)[..size]).unwrap();
-        assert_eq!((record.topic, record.queue_id, record.size), (topic.as_bytes(), id, entry.size as usize));
-        assert_eq!(record.queue_offset as u64, index);
+        assert_eq!(record.size, entry.size as usize);
+        if topic.starts_with(light::PREFIX) {
+            assert!(id == 0 && light::queues(&record).contains(&(topic.as_bytes(), index)));
+        } else {
+            assert_eq!((record.topic, record.queue_id), (topic.as_bytes(), id));
+            assert_eq!(record.queue_offset as u64, index);
+        }
+    }
+}
+
+/// Every unit of every batch queue is that of the record it leads to, and they are in order.
+fn units_lead_to_records(shared: &Shared) {
+    let views = shared.state().batch_queues.views();
+    for view in views {
+        assert!(view.min <= view.next && view.end - view.begin < 1000);
+        let mut before = 0;
+        for index in view.begin..view.end {
+            let unit = view.unit(index).unwrap().unwrap();
+            let (file, at, size) = shared.state().record_at(unit.entry.position as u64).unwrap();
+            let record = record::decode(&file.read(at)[..size]).unwrap();
+            assert_eq!(record.topic, view.topic.as_bytes());
+            let expected = Unit::of(&record).unwrap();
+            assert_eq!(
+                (unit.first, unit.count, unit.entry.size),
+                (expected.first, expected.count, expected.entry.size)
+            );
+            assert!(unit.first as u64 >= before);
+            before = unit.next();
+        }
+        assert!(view.begin == view.end || view.next == before);
     }
 }
 
@@ -372,7 +449,7 @@ fn chains_end(mut file: IndexFile) {
 /// The index of a store takes the file up or throws it away, and goes on to the end of the log.
 fn follows_the_log(config: Config, directory: &Path) {
     let shared = Shared::open(config).unwrap();
-    let (end, _) = shared.recover(0, Crc::Body).unwrap();
+    let (end, _) = shared.recover(&KNOWN, Crc::Body).unwrap();
     super::within(OVERHEAD, || {
         let mut files = Files::open(directory.to_owned(), INDEX, None, &shared).unwrap();
         files.catch_up(&shared, end, u64::MAX, "20260101000000000").unwrap();

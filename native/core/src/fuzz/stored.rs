@@ -6,7 +6,7 @@ use super::{damaged, inputs};
 use crate::{
     half_messages::{immunity_asked, Half, HALF_TOPIC},
     properties,
-    record::{self, Crc, Found, Message, BORN_V6, MAGIC_BLANK, MAGIC_V2, STORE_V6, TOPIC_V1_MAX},
+    record::{self, Crc, Found, Message, BORN_V6, INNER_BATCH, MAGIC_BLANK, MAGIC_V2, STORE_V6, TOPIC_V1_MAX},
 };
 
 #[derive(Debug, Clone)]
@@ -47,10 +47,19 @@ impl Fields {
 }
 
 pub fn record() -> impl Strategy<Value = Fields> {
-    let topic = prop_oneof![4 => "[AB]", 1 => "é{1,2}", 1 => "t{126,130}"];
-    let properties = prop_oneof![Just(""), Just("TAGS\u{1}a\u{2}KEYS\u{1}k l\u{2}"), Just("UNIQ_KEY\u{1}U\u{2}x")];
+    record_of(prop_oneof![4 => "[ABC]", 1 => "é{1,2}", 1 => "t{126,130}"])
+}
+
+pub fn record_of(topic: impl Strategy<Value = String>) -> impl Strategy<Value = Fields> {
+    let properties = prop_oneof![
+        2 => Just(""),
+        2 => Just("TAGS\u{1}a\u{2}KEYS\u{1}k l\u{2}"),
+        2 => Just("UNIQ_KEY\u{1}U\u{2}x"),
+        1 => Just("INNER_NUM\u{1}3\u{2}INNER_BASE\u{1}4\u{2}"),
+        1 => Just("INNER_MULTI_DISPATCH\u{1}%LMQ%a,%LMQ%b\u{2}INNER_MULTI_QUEUE_OFFSET\u{1}0,1\u{2}"),
+    ];
     let times = (any::<i64>(), 1_700_000_000_000..1_700_000_100_000i64);
-    let sys_flag = prop_oneof![3 => Just(0), 1 => any::<i32>()];
+    let sys_flag = prop_oneof![3 => Just(0), 1 => Just(INNER_BATCH), 1 => any::<i32>()];
     let crc_property = any::<bool>();
     (topic, 0..2i32, properties, vec(any::<u8>(), 0..40), any::<(bool, bool)>(), sys_flag, times, crc_property)
         .prop_map(|(topic, queue_id, properties, body, hosts, sys_flag, times, crc_property)| Fields {

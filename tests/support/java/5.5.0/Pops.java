@@ -59,7 +59,7 @@ public final class Pops {
             }
         }
         pops.run();
-        consumer.shutdown();
+        Ending.of(consumer::shutdown);
         Lines.print("done");
         System.exit(0);
     }

@@ -68,8 +68,8 @@ public final class Traced {
         }
         // What is told of a message comes after its listener, and what a shutdown tells before it.
         TimeUnit.MILLISECONDS.sleep(500);
-        producer.shutdown();
-        consumer.shutdown();
+        Ending.of(producer::shutdown);
+        Ending.of(consumer::shutdown);
         Lines.print("done");
         System.exit(0);
     }

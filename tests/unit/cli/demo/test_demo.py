@@ -4,14 +4,18 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.jars import QUICK_START
 from tests.unit.cli.conftest import Command
 
 ORDERS = 2_000
 
 
 @pytest.mark.spark
-async def test_the_demo_reconciles_and_says_where_the_files_are(rockmq: Command, tmp_path: Path) -> None:
+async def test_the_demo_reconciles_and_says_where_the_files_are(
+    rockmq: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("pyspark")
+    monkeypatch.setenv("JDK_JAVA_OPTIONS", " ".join(QUICK_START))
     folder = tmp_path / "demo"
     ended = await rockmq("demo", "--orders", str(ORDERS), "--dir", str(folder), timeout=300)
     assert ended.code == 0, ended.out + ended.err

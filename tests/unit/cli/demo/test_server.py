@@ -39,7 +39,7 @@ async def test_a_member_notes_what_it_consumes_and_leaves_in_order(tmp_path: Pat
                 await producer.send(message(plan, order))
             member = Member("member", server.namesrv, tmp_path / "consumed.csv", tmp_path / "members.log")
             rows: list[Row] = []
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 while len(rows) < plan.orders:
                     rows += member.news()
                     await asyncio.sleep(0.05)

@@ -1,0 +1,1 @@
+"""Figures for operators: what they are called, how they are written, and the small web server that gives them out."""
