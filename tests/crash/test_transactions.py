@@ -25,7 +25,7 @@ from rockmq.remoting.client import RemotingClient
 from rockmq.remoting.connection import Connection
 from tests.support.process import free_broker_port, free_port
 from tests.support.server import serve
-from tests.support.traffic import QUEUES, read_queue
+from tests.support.traffic import QUEUES, read_queue, send_request
 from tests.unit.broker.transaction_bench import COMMIT, GROUP, ROLLBACK, end_header, half_request
 
 KILLS = max(3, int(os.environ.get("ROCKMQ_KILLS", "10")) // 3)
@@ -108,14 +108,23 @@ class Load:
                 return
             await asyncio.sleep(0.02)
 
+    async def progress(self) -> None:
+        """Wait until more is acknowledged: a kill is to hit something."""
+        before = len(self.acknowledged)
+        async with asyncio.timeout(120):
+            while len(self.acknowledged) < before + WORKERS:
+                await asyncio.sleep(0.01)
+
     async def settled(self) -> None:
-        """Wait until nothing is pending."""
+        """Wait until nothing is pending, and all that was committed can be read."""
         async with asyncio.timeout(120):
             while True:
                 response = await self.remote.ask(self.address, Command(RequestCode.GET_BROKER_RUNTIME_INFO, 0), TIMEOUT_S)
                 if msgspec.json.decode(response.body)["table"]["transactionsPending"] == "0":
-                    return
+                    break
                 await asyncio.sleep(0.05)
+        # Nobody waits for the commits that answer a check, nor sees them before they are on disk. This lies behind them.
+        await self.remote.ask(self.address, send_request(b"behind", 0, topic="Behind"), 60)
 
     async def judge(self) -> None:
         queues = [await read_queue(self.remote, self.address, each, topic="T") for each in range(QUEUES)]
@@ -139,6 +148,7 @@ async def test_each_transaction_ends_in_one_way_over_kills(tmp_path: Path, flush
             if not workers:
                 workers = [asyncio.create_task(load.work()) for _ in range(WORKERS)]
             if life < KILLS:
+                await load.progress()
                 await asyncio.sleep(chance.uniform(0.3, 1.5))
                 server.kill()
                 continue
