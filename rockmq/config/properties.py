@@ -92,7 +92,7 @@ def rewritten(data: bytes, changes: Mapping[str, str]) -> str:
         while at < len(lines) and _goes_on(lines[at]):
             at += 1
         if at == len(lines):  # the last line goes on, and nothing follows
-            lines[-1] = lines[-1][:-1]
+            lines[-1] = lines[-1][:-1] if line else "="  # an empty key, which a blank line is not
         at = min(at + 1, len(lines))
         name = _unescaped(_split(line)[0], number)
         if name not in changes:

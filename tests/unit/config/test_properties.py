@@ -4,7 +4,7 @@ import contextlib
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from rockmq.base.errors import ConfigError
@@ -109,6 +109,8 @@ def test_other_values_leave_all_else_as_it_is() -> None:
     assert found == "# a comment\nfirst=11\n\n! another\nsecond=two\\nlines\nthird 3\nnew=\\ 4\n"
 
 
+@example("\\", {})
+@example(" \\\n \\", {"new": "1"})
 @given(some_text, st.dictionaries(st.sampled_from(["a", "b", "", "ab"]) | plain, plain, max_size=4))
 def test_what_is_rewritten_says_what_it_said_and_the_changes(text: str, changes: dict[str, str]) -> None:
     try:
