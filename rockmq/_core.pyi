@@ -394,7 +394,8 @@ class Store:
         limit: int,
         tag_codes: Iterable[int] | None,
         filter: Filter | None = None,
-        reply: tuple[int, int, int, int, int] | None = None,
+        reply: tuple[int, int, int, int] | None = None,
+        far: tuple[int, int, int] | None = None,
     ) -> tuple[int, int, int, int, int, list[bytes | Slice], int]:
         """Read messages from `offset` on: (status, next offset, min offset, max offset, count, buffers, behind). `behind`
         are the bytes from the last record that was examined to the log's end; 0 when none was.
@@ -408,8 +409,11 @@ class Store:
         16 KiB) are slices of the mapped file. The max offset returned is the queue's end for this call. Entries without a
         record (pre-blank, zero, or pointing at something else) are passed over like removed messages.
 
-        With `reply` = (serializer, opaque, broker id to suggest, the one to suggest instead when `behind` is over a bound,
-        that bound) the buffers are a whole response to a pull when there are messages.
+        With `far` = (distance, count_max, bytes_max) an answer doesn't go on with a message that is further than `distance`
+        bytes behind the log's end if that makes it more than `count_max` messages, or `bytes_max` bytes.
+
+        With `reply` = (serializer, opaque, broker id to suggest, the one to suggest instead when `behind` is over the
+        distance of `far`) the buffers are a whole response to a pull when there are messages.
 
         Of a batch queue records go out whole: the first may begin before `offset`. Each counts as its messages.
         """

@@ -307,6 +307,14 @@ class Store(Options, frozen=True, kw_only=True):
     access_message_in_memory_max_ratio: Annotated[
         int, Key("How much of the machine's memory the end of the log is taken to have there.", unit="%", ge=0, le=100)
     ] = 40
+    # Apache's 8 and 64 KiB keep reads of the disk from holding up its threads. Who catches up needs 128 requests then
+    # where one does here, and read-ahead and advice keep the disk ahead of them.
+    max_transfer_count_on_message_in_disk: Annotated[
+        int, Key("Messages in one answer from further behind.", reload=True, apache="8", ge=1, le=65536)
+    ] = 1024
+    max_transfer_bytes_on_message_in_disk: Annotated[
+        int, Key("Bytes in one answer from there.", reload=True, apache="65536", unit="bytes", ge=1, le=16_000_000)
+    ] = 8 << 20
     data_read_ahead_enable: Annotated[bool, Key("Let the kernel read the log ahead of who reads it.", reload=True)] = True
     warm_maped_file_enable: Annotated[bool, Key("Bring the next log file into memory before it is used.", reload=True)] = (
         False

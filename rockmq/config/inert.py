@@ -197,9 +197,6 @@ _BROKER = {
 
 # MessageStoreConfig.java
 _STORE = {
-    "what is read from the disk has the same bounds as what is in memory": """
-        accessMessageInMemoryHotRatio maxTransferBytesOnMessageInDisk maxTransferCountOnMessageInDisk
-    """,
     "there are no slaves: replication comes with the cluster release": """
         allAckInSyncStateSet asyncLearner dLegerGroup dLegerPeers dLegerSelfId diskFallRecorded enableAutoInSyncReplicas
         enableBatchPush haFlowControlEnable haHousekeepingInterval haListenPort haMaxGapNotInSync
@@ -247,7 +244,7 @@ _STORE = {
         maxOffsetMapSize
     """,
     "a group that reads what isn't in memory isn't slowed down; see disableConsumeIfConsumerReadSlowly": """
-        coldDataFlowControlEnable coldDataScanEnable
+        accessMessageInMemoryHotRatio coldDataFlowControlEnable coldDataScanEnable
     """,
     "a queue begins where the log does as soon as a file of the log is deleted": """
         correctLogicMinOffsetForceInterval correctLogicMinOffsetSleepInterval deleteConsumeQueueFilesInterval

@@ -438,11 +438,13 @@ class MessageStore:
         bytes_max: int,
         tag_codes: Iterable[int] | None,
         filter: _core.Filter | None = None,
-        reply: tuple[int, int, int, int, int] | None = None,
+        reply: tuple[int, int, int, int] | None = None,
     ) -> GetResult:
         """Messages of a queue from `offset` on, as far as they may be read; `filter` and `reply` as for the core's `get`."""
-        limit = self.readable_limit
-        return GetResult(*self.core.get(topic, queue_id, offset, count_max, bytes_max, limit, tag_codes, filter, reply))
+        limit, options = self.readable_limit, self._options
+        count_far, bytes_far = options.max_transfer_count_on_message_in_disk, options.max_transfer_bytes_on_message_in_disk
+        far = self.cached_bytes, count_far, bytes_far
+        return GetResult(*self.core.get(topic, queue_id, offset, count_max, bytes_max, limit, tag_codes, filter, reply, far))
 
     def bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
         """(min offset, offset of the next message) of a queue; (0, 0) when nothing was ever put into it."""

@@ -7,10 +7,13 @@ from pathlib import Path
 import pytest
 
 from rockmq import embedded
+from rockmq.protocol.message import decode_stored
+from rockmq.remoting.client import RemotingClient
 from tests.interop.conftest import SERVERS
 from tests.support import apache, cluster
 from tests.support.events import events, wait_for, wait_for_keys
 from tests.support.messages import content
+from tests.support.traffic import pull_request, send_request
 
 COUNT = 20
 
@@ -38,6 +41,25 @@ def test_who_reads_from_disk_is_sent_to_a_slave_and_served_where_there_is_none(
             pulled = [(each["status"], each["messages"], each["suggested"]) for each in events(puller, "pulled")]
         found = ("FOUND", 1, 1)
         assert pulled == [found, found, found, ("NO_NEW_MSG", 0, 0), found]
+
+
+@pytest.mark.parametrize("kind", SERVERS)
+async def test_an_answer_from_disk_has_its_own_bounds(kind: str, tmp_path: Path) -> None:
+    settings = {
+        "accessMessageInMemoryMaxRatio": "0",
+        "maxTransferCountOnMessageInDisk": "5",
+        "maxTransferBytesOnMessageInDisk": "10000",
+    }
+    with cluster.started(kind, tmp_path, settings) as server:
+        remote = RemotingClient()
+        for size in [10] * 10 + [4000] * 10:
+            await remote.ask(server.broker, send_request(bytes(size), 0), 10)
+        counts = []
+        for offset in (0, 8, 10, 19):
+            answer = await remote.ask(server.broker, pull_request(0, offset), 10)
+            counts.append(len(decode_stored(answer.body)))
+        await remote.close()
+    assert counts == [5, 4, 2, 1]
 
 
 @pytest.mark.parametrize("client", apache.CLIENTS)

@@ -59,11 +59,28 @@ pub struct Request<'r> {
     pub limit: u64,
     pub tags: Option<&'r [i32]>,
     pub filter: Option<&'r Filter>,
+    pub far: Option<Far>,
+}
+
+/// Bounds of a read far behind the log's end, where records have to be read from the disk.
+#[derive(Clone, Copy)]
+pub struct Far {
+    /// So many bytes at the log's end are taken to be in memory.
+    pub behind: u64,
+    pub count_max: u64,
+    pub bytes_max: u64,
 }
 
 impl Request<'_> {
     fn examined_max(&self) -> u64 {
         self.count_max.max(if self.filter.is_some() { EXAMINED_FILTERED_MIN } else { EXAMINED_MIN })
+    }
+
+    /// Whether what there is already leaves no room for an entry, `behind` bytes behind the log's end.
+    fn is_full(&self, count: u64, bytes: u64, behind: u64) -> bool {
+        let is_over = |count_max, bytes_max| count > count_max || bytes > bytes_max;
+        let far = self.far.filter(|far| behind > far.behind);
+        is_over(self.count_max, self.bytes_max) || far.is_some_and(|far| is_over(far.count_max, far.bytes_max))
     }
 }
 
@@ -128,6 +145,7 @@ pub fn get(shared: &Shared, request: &Request<'_>) -> Result<Got> {
     let mut scan = Scan {
         request,
         got: Got::none(status::NO_MATCHED_MESSAGE, offset, min, max),
+        log_end: state.log.max(),
         bytes: 0,
         filtering: 0,
         skip_below: 0,
@@ -146,7 +164,7 @@ pub fn get(shared: &Shared, request: &Request<'_>) -> Result<Got> {
             scan.step(&Log::Held(&state.log), Some(queue), last)
         };
         if is_done {
-            scan.got.behind = scan.last.map_or(0, |last| last.behind(state.log.max()));
+            scan.got.behind = scan.last.map_or(0, |last| last.behind(scan.log_end));
             break;
         }
         let Some(queue) = state.queues.queue(slot).filter(same) else { break };
@@ -187,7 +205,8 @@ fn units(shared: &Shared, request: &Request<'_>, view: &View) -> Result<Got> {
         return Ok(Got::none(status, max, min, max));
     }
     let got = Got::none(status::NO_MATCHED_MESSAGE, offset, min, max);
-    let mut scan = Scan { request, got, bytes: 0, filtering: 0, skip_below: 0, block: None, last: None };
+    let log_end = shared.state().log.max();
+    let mut scan = Scan { request, got, log_end, bytes: 0, filtering: 0, skip_below: 0, block: None, last: None };
     let mut index = view.holding(offset)?;
     let last = index.saturating_add(request.examined_max());
     while index < last && scan.got.next < max {
@@ -199,13 +218,13 @@ fn units(shared: &Shared, request: &Request<'_>, view: &View) -> Result<Got> {
         let state = shared.state();
         for unit in units.iter().take_while(|unit| unit.next() <= max) {
             let size = unit.entry.size as u64;
-            let is_full =
-                scan.got.count + unit.count as u64 > request.count_max || scan.bytes + size > request.bytes_max;
+            let behind = unit.entry.behind(scan.log_end);
+            let is_full = request.is_full(scan.got.count + unit.count as u64, scan.bytes + size, behind);
             if scan.got.count > 0 && is_full || scan.filtering > FILTERING_MAX {
                 return Ok(scan.got);
             }
             scan.got.next = unit.next();
-            scan.got.behind = unit.entry.behind(state.log.max());
+            scan.got.behind = behind;
             let before = scan.got.count;
             if request.tags.is_none_or(|tags| unit.entry.may_have(tags)) {
                 scan.take(&Log::Held(&state.log), unit.entry);
@@ -246,6 +265,7 @@ impl Log<'_> {
 struct Scan<'r> {
     request: &'r Request<'r>,
     got: Got,
+    log_end: u64,
     bytes: u64,
     /// What the filter has cost.
     filtering: usize,
@@ -263,7 +283,8 @@ impl Scan<'_> {
             let index = self.got.next;
             let Some(entry) = self.entry(queue, index) else { return false };
             let size = if entry.is_real() { entry.size as u64 } else { 0 };
-            let is_full = self.got.count >= self.request.count_max || self.bytes + size > self.request.bytes_max;
+            let behind = entry.behind(self.log_end);
+            let is_full = self.request.is_full(self.got.count + 1, self.bytes + size, behind);
             if self.got.count > 0 && is_full || self.filtering > FILTERING_MAX {
                 return true;
             }

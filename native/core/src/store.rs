@@ -20,7 +20,7 @@ use crate::{
     delays::{self, Delivered, Levels, Wanted},
     error::{value, Error, Result},
     filter::Filter,
-    get::{self, Got, Request, Run},
+    get::{self, Far, Got, Request, Run},
     light,
     log_directories::LogDirectories,
     pull,
@@ -40,8 +40,8 @@ const SLICE_MIN: usize = 16 << 10;
 type Queues = Vec<(String, i32)>;
 /// (position, why) of each.
 type PassedOver = Vec<(u64, String)>;
-/// (serializer, opaque, broker to suggest, the one to suggest when further behind than, bytes).
-type Reply = (u8, i32, i64, i64, u64);
+/// (serializer, opaque, broker to suggest, the one to suggest far behind).
+type Reply = (u8, i32, i64, i64);
 /// (sum, how many in each range).
 type Told7 = (u64, [u64; 7]);
 /// (topic, (kind, messages, bytes, sizes) of each kind, (committed, rolled back, latencies)).
@@ -418,7 +418,7 @@ impl Store {
         py.detach(|| self.shared.delete_forgotten())
     }
 
-    #[pyo3(signature = (topic, queue_id, offset, count_max, bytes_max, limit, tag_codes, filter = None, reply = None))]
+    #[pyo3(signature = (topic, queue_id, offset, count_max, bytes_max, limit, tag_codes, filter = None, reply = None, far = None))]
     #[allow(clippy::too_many_arguments)]
     fn get<'py>(
         &self,
@@ -432,16 +432,19 @@ impl Store {
         tag_codes: Option<&Bound<'py, PyAny>>,
         filter: Option<&Filter>,
         reply: Option<Reply>,
+        far: Option<(u64, u64, u64)>,
     ) -> PyResult<Read<'py>> {
         let tags = tag_codes.map(tags_of).transpose()?;
-        let request = Request { topic, queue_id, offset, count_max, bytes_max, limit, tags: tags.as_deref(), filter };
+        let far = far.map(|(behind, count_max, bytes_max)| Far { behind, count_max, bytes_max });
+        let tags = tags.as_deref();
+        let request = Request { topic, queue_id, offset, count_max, bytes_max, limit, tags, filter, far };
         let got = match filter {
             Some(_) => py.detach(|| get::get(&self.shared, &request))?,
             None => get::get(&self.shared, &request)?,
         };
         let head = match reply.filter(|_| got.count > 0) {
-            Some((serializer, opaque, broker, slow_broker, behind_max)) => {
-                let broker = if got.behind > behind_max { slow_broker } else { broker };
+            Some((serializer, opaque, broker, slow_broker)) => {
+                let broker = if far.is_some_and(|far| got.behind > far.behind) { slow_broker } else { broker };
                 pull::head(&got, serializer, opaque, broker).map_err(Error::Value)?
             }
             None => Vec::new(),

@@ -657,7 +657,7 @@ pub fn pending_timers(
 /// What gets messages of the queue of timers, of records that end at or below `limit`.
 fn request(offset: u64, count_max: u64, limit: u64) -> Request<'static> {
     let (offset, bytes_max) = (offset as i64, u64::MAX >> 1);
-    Request { topic: TOPIC, queue_id: 0, offset, count_max, bytes_max, limit, tags: None, filter: None }
+    Request { topic: TOPIC, queue_id: 0, offset, count_max, bytes_max, limit, tags: None, filter: None, far: None }
 }
 
 /// Where the message of a unit lies.

@@ -285,7 +285,7 @@ class PullHandler:
             wanted.bytes_max,
             wanted.tag_codes,
             wanted.filter,
-            (request.serializer, request.opaque, *wanted.suggested, self._behind_max),
+            (request.serializer, request.opaque, *wanted.suggested),
         )
 
     def _count(self, result: GetResult, wanted: _Wanted) -> None:

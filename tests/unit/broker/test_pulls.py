@@ -45,6 +45,25 @@ async def test_an_answer_has_as_much_as_was_asked_for(tmp_path: Path, remote: Re
             assert await count(remote, broker, request) == messages
 
 
+async def test_an_answer_from_further_behind_has_its_own_bounds(tmp_path: Path, remote: RemotingClient) -> None:
+    """Row 5.1: of messages and of bytes, whatever the request says; they change while the broker runs."""
+    bounds = {"maxTransferCountOnMessageInDisk": "5", "maxTransferBytesOnMessageInDisk": "70000"}
+    async with running(tmp_path, accessMessageInMemoryMaxRatio="0", **bounds) as broker:
+        for size in [10] * 10 + [20_000] * 10:
+            await sent(remote, broker, send_request(bytes(size)))
+        request = pull_request(count=30)
+        request.fields["maxMsgBytes"] = str(8 << 20)
+        assert await count(remote, broker, request) == 5
+        request.fields["queueOffset"] = "10"
+        assert await count(remote, broker, request) == 3
+        update = Command(RequestCode.UPDATE_BROKER_CONFIG, 0, body=b"maxTransferBytesOnMessageInDisk=100\n")
+        await remote.ask(broker.address, update, 5)
+        assert await count(remote, broker, request) == 1, "a message is given whatever its size"
+    async with running(tmp_path, **bounds) as broker:
+        request.fields["queueOffset"] = "0"
+        assert await count(remote, broker, request) == 20, "40% of this machine's memory are more than some messages"
+
+
 async def test_nothing_that_matches_is_asked_again_at_once_and_from_further_on(
     broker: Broker, remote: RemotingClient
 ) -> None:

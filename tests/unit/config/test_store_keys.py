@@ -129,5 +129,10 @@ def test_defaults_are_apaches() -> None:
     }
     otherwise = {key: ours.get(key, "") for key, default in known.items() if ours.get(key, "") != default}
     levels = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"  # Apache's, too; the table above has only words
-    differ = {"flushDiskType": "SYNC_FLUSH", "maxTransferCountOnMessageInMemory": "1024"}
+    differ = {
+        "flushDiskType": "SYNC_FLUSH",
+        "maxTransferCountOnMessageInMemory": "1024",
+        "maxTransferCountOnMessageInDisk": "1024",
+        "maxTransferBytesOnMessageInDisk": str(8 << 20),
+    }
     assert otherwise == differ | {"messageDelayLevel": levels}

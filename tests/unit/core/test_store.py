@@ -196,6 +196,24 @@ def test_a_read_tells_how_far_behind_it_is(tmp_path: Path) -> None:
         assert store.get("T", 0, offset, 1, 1 << 20, end, None)[6] == 0
 
 
+def test_far_behind_other_bounds_end_an_answer(tmp_path: Path) -> None:
+    """Row 5.1: each message is judged by where it is itself."""
+    store = stores.fresh(tmp_path)
+    places = [stores.append(store, record(number)) for number in range(10)]
+    end = store.max_position
+    sixth = end - places[5][0]
+
+    def count(offset: int, count_max: int, far: tuple[int, int, int]) -> int:
+        return store.get("T", 0, offset, count_max, 1 << 20, end, None, None, None, far)[4]
+
+    assert count(0, 32, (end, 0, 0)) == 10, "nothing is further behind than the log is long"
+    assert count(0, 32, (end - 1, 0, 0)) == 10, "and the first message is always given"
+    assert [count(0, 32, (0, most, 1 << 20)) for most in (0, 1, 4, 99)] == [1, 1, 4, 10]
+    assert [count(0, 32, (0, 32, size)) for size in (0, places[3][0] - 1, places[3][0])] == [1, 2, 3]
+    assert count(0, 4, (0, 9, 1 << 20)) == 4, "what was asked for is a bound as well"
+    assert [count(offset, 32, (sixth, 3, 1 << 20)) for offset in (0, 2, 3, 5)] == [3, 8, 7, 5]
+
+
 def test_a_limit_may_be_far_behind(tmp_path: Path) -> None:
     store = stores.fresh(tmp_path)
     ends = [sum(stores.append(store, record(number))[:2]) for number in range(300)]
