@@ -242,10 +242,11 @@ async def test_parked_messages_wait_for_room(small_disk: Path, traffic: Traffic)
     broker = Broker(small_disk.parent, **(SETTINGS | never | {"messageDelayLevel": "3s"}))
     parked = [b"%d " % number + b"x" * BODY for number in range(100)]
     async with broker.running(traffic) as server:
-        for body in parked:
-            request = send_request(body, 0)
+        requests = [send_request(body, 0) for body in parked]
+        for request in requests:
             request.fields["i"] = "DELAY\x011\x02"
-            await traffic.remote.ask(traffic.address, request, 20)
+        # All before the first one is due, however long the disk takes.
+        await asyncio.gather(*(traffic.remote.ask(traffic.address, request, 20) for request in requests))
         fill(small_disk)
         await until(lambda: said(server, "delayed messages wait on: ") > 0, RESUMES_S, "they wait")
         await asyncio.sleep(2)
