@@ -36,7 +36,7 @@ from tests.support.process import Process, eventually
 pytestmark = pytest.mark.flaky(reruns=0)
 """What is lost once is lost."""
 
-KILLS = int(os.environ.get("ROCKMQ_SPARK_KILLS", "2"))
+KILLS = int(os.environ.get("ROCKMQ_SPARK_KILLS", "5"))
 SEED = int(os.environ.get("ROCKMQ_KILL_SEED", random.randrange(1 << 32)))
 QUEUES = 4
 OLD, NEW = 2, 5
