@@ -21,7 +21,7 @@ from rockmq.spark.tries import Waiting
 from rockmq.spark.worker import settle
 
 BATCH_ROWS = 8_192
-BATCH_BYTES = 8 << 20
+BATCH_BYTES = 1 << 20
 """A batch takes what has come as soon as it has so many rows or bytes of records."""
 
 
@@ -62,7 +62,7 @@ class BatchReader(DataSourceReader):
 
 
 def read_range(options: ReadOptions, wanted: Range, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """The messages of a range as Arrow batches of some 8,000 rows, in order. Raises DataLoss, RockMQError."""
+    """The messages of a range as Arrow batches of some 8,000 rows or 1 MiB, in order. Raises DataLoss, RockMQError."""
     if options.store is not None:
         for part in store.parts(options.store, options, wanted):
             yield from to_batches([part], wanted, options, schema)

@@ -19,8 +19,9 @@ from rockmq.store.store_reader import QueueReader, StoreReader
 log = logging.getLogger(__name__)
 
 READ_ROWS = 8_192
-READ_BYTES = 8 << 20
-"""A part has about so many messages or bytes at most."""
+READ_BYTES = 1 << 20
+"""A part has about so many messages or bytes at most: it is copied some times on its way to Spark, from a cache of the
+processor as long as it fits in one."""
 
 
 class StoreOrigin:
