@@ -28,6 +28,7 @@ from rockmq.spark.ledger import Done
 from rockmq.spark.options import ReadOptions
 from rockmq.spark.ranges import Bounds, from_tree, offset_tree
 from tests.spark import pages
+from tests.spark.conftest import create
 from tests.spark.written import NONE, bodies, faults, stored
 from tests.support.cluster import Cluster, broker_name, committed_offset
 from tests.support.process import Process, eventually
@@ -234,6 +235,28 @@ def test_a_queue_that_comes_later_is_drained_from_where_the_group_is(
 
     assert {queue.queue_id: at for queue, at in going._reached.items()} == {0: 5, 1: 15, 2: 0}
     assert {queue.queue_id: end for queue, end in ends.items()} == {0: 20, 1: 20, 2: 20}
+
+
+def test_a_queue_that_comes_within_a_step_waits_for_the_next(backlog: Backlog, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A step reads the queues that it names, and no others."""
+    later = {2: orders(2, 0, 20)}
+    real = moving.Work.save
+
+    def save(self: moving.Work, name: str, document: Any) -> None:
+        real(self, name, document)
+        if name == "step.json":
+            monkeypatch.undo()
+            asyncio.run(create(backlog.server.namesrv, backlog.source, 3))
+            backlog.send(backlog.source, later)
+
+    monkeypatch.setattr(moving.Work, "save", save)
+
+    assert backlog.drain().done == Done(rows=490, sent=490, found=0, bad=0)
+    assert backlog.faults() == NONE
+    assert offsets(backlog.server, backlog.group, backlog.source, 3) == [300, 200, None]
+    assert backlog.drain().done == Done(rows=510, sent=510, found=0, bad=0)
+    assert backlog.faults(later) == NONE
+    assert offsets(backlog.server, backlog.group, backlog.source, 3) == [300, 200, 20]
 
 
 def test_what_is_in_no_route_for_a_moment_is_waited_for(
