@@ -248,8 +248,9 @@ public final class Steps {
         });
         replier.start();
         try {
+            // A heartbeat that found another one on its way isn't sent: the replier gets nothing before the next, after 30 s.
             Message reply = producer.request(
-                new Message(asked, "question", "a question".getBytes(StandardCharsets.UTF_8)), 30_000);
+                new Message(asked, "question", "a question".getBytes(StandardCharsets.UTF_8)), 90_000);
             answered.await(30, TimeUnit.SECONDS);
             return new String(reply.getBody(), StandardCharsets.UTF_8);
         } finally {
