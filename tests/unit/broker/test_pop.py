@@ -202,6 +202,18 @@ async def test_messages_are_shared_out_in_bounded_portions(group: Group) -> None
     assert [len(await group.pop(max_msg_nums=4)) for _ in range(4)] == [4, 4, 2, 0]
 
 
+async def test_portions_from_far_behind_have_their_own_bound(
+    tmp_path: Path, remote: RemotingClient, clock: FakeClock
+) -> None:
+    bounds = {"accessMessageInMemoryMaxRatio": "0", "maxTransferCountOnMessageInDisk": "4"}
+    async with popping(tmp_path, remote, clock, **bounds) as group:
+        await remote.ask(group.broker.address, create_request(queues=1), 5)
+        await group.send(*(b"%d" % number for number in range(10)))
+        portions = [await group.bodies() for _ in range(4)]
+    assert [len(portion) for portion in portions] == [4, 4, 2, 0]
+    assert [body for portion in portions for body in portion] == [b"%d" % number for number in range(10)]
+
+
 async def test_a_time_that_is_changed_counts_from_then_and_makes_a_new_handle(group: Group, clock: FakeClock) -> None:
     await group.send(b"0", b"1")
     (first, handle), (second, other) = await group.pop()

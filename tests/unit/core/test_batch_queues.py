@@ -118,6 +118,8 @@ def test_statuses_and_bounds_are_those_of_offsets(tmp_path: Path) -> None:
     assert get(0, limit=sent.ends[2]) == (model.FOUND, 5, 0, 5, 5)
     assert get(0, limit=sent.ends[2] - 1) == (model.FOUND, 4, 0, 4, 4)
     assert get(5, limit=sent.ends[2]) == (model.OVERFLOW_ONE, 5, 0, 5, 0)
+    far = [store.get("B", 0, 0, 32, ALL, ALL, None, None, None, (0, count, ALL))[1] for count in (1, 4, 11, 12)]
+    assert far == [3, 4, 5, 12], "far behind the log's end, too, a record is given whole or not"
     odd = sum(count for count in COUNTS if count % 2)
     assert get(0, count=1000, tags=[model.java_hash("tag1")]) == (model.FOUND, end, 0, end, odd)
     assert get(0, tags=[5]) == (model.NO_MATCHED, end, 0, end, 0)
